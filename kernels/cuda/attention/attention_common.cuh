@@ -1,4 +1,5 @@
-// attention_common.cuh - what attention's kernels share: exponentials and their frames, rows held by four threads.
+// attention_common.cuh - shared code of the attention kernels: exponentials with lazy maxima, rows held by four
+// threads.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,13 +18,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
-// Exponentials of scores are measured from their row's `frame`, some earlier top. It is raised when a score exceeds it
-// by a factor of 2^8, which is rare after the first steps; only then do the sums have to be scaled.
+// Exponentials of scores are relative to a `frame`, an earlier maximum of their row. The frame rises only if a score
+// exceeds it by a factor of 2^8. This is rare after the first steps, and only then the sums are rescaled.
 __device__ __forceinline__ float raised(float frame, float top) {
     return top > frame + 8.0f ? top : frame;
 }
 
-// A row without any finite score yet must not turn exp(-inf - -inf) into NaN.
+// A row without a finite score must not turn exp(-inf - -inf) into NaN.
 __device__ __forceinline__ float from(float frame) {
     return frame == -INFINITY ? 0.0f : frame;
 }

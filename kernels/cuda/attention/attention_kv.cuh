@@ -1,4 +1,4 @@
-// attention_kv.cuh - what attention over a cache shares: which keys a query sees.
+// attention_kv.cuh - shared code of attention over a cache: the keys that a query sees.
 #pragma once
 
 #include "kernels/cuda/attention/attention_common.cuh"
@@ -19,7 +19,7 @@ struct span { // of positions
     int first, last;
 };
 
-// The last bound that is not behind a position. A whole warp asks for one.
+// The last bound at or before a position. The whole warp calls it.
 __device__ __forceinline__ int bound_of(const dvk_attention_kv_params &p, int position) {
     int low = 0, high = p.n_bounds - 1;
     while (high - low > 1) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ int bound_of(const dvk_attention_kv_params &p, int po
     return low;
 }
 
-// `bound`: of this query or one before it.
+// `bound`: that of this query or of an earlier one.
 __device__ __forceinline__ span visible(const dvk_attention_kv_params &p, int query, int bound) {
     const int position = p.in.position != nullptr ? p.in.position[query] : p.past + query;
     if (p.bounds != nullptr) {
@@ -52,12 +52,12 @@ __device__ __forceinline__ int bound_before(const dvk_attention_kv_params &p, in
     return p.bounds != nullptr ? bound_of(p, p.past + query) : 0;
 }
 
-// A whole warp asks for one query.
+// The whole warp calls it for one query.
 __device__ __forceinline__ span visible(const dvk_attention_kv_params &p, int query) {
     return visible(p, query, bound_before(p, query));
 }
 
-// What a query sees, cut into p.splits pieces at most: `used` of them have positions. They begin at multiples of 16.
+// The keys of a query, cut into at most p.splits pieces, `used` of them not empty. Pieces begin at multiples of 16.
 struct pieces {
     span seen;
     int start, piece, used;

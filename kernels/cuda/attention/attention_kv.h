@@ -1,4 +1,4 @@
-/* attention_kv.h - what the host sides of "attention_kv" hand to their device code. */
+/* attention_kv.h - the parameters of the device code of "attention_kv". */
 #ifndef DVK_CUDA_ATTENTION_KV_H
 #define DVK_CUDA_ATTENTION_KV_H
 
@@ -11,15 +11,15 @@ typedef struct dvk_attention_kv_params {
     int32_t n_bounds, m, keys, heads, kv_heads, dim;
     int32_t past, causal, window;
     float scale_log2; /* scale * log2(e) */
-    /* few, token: the positions of a query are cut into `splits` pieces at most; what they come to where a second launch
-     * combines them, else NULL */
+    /* few, token: the positions of a query are cut into at most `splits` pieces. `parts` and its totals hold their
+     * results for the second launch, or are NULL without one */
     int32_t splits;
     float *tops, *sums; /* [m][heads][splits] */
     float *parts;       /* [m][heads][splits][dim] */
 } dvk_attention_kv_params;
 
 enum {
-    DVK_ATTENTION_KV_PIECE = 32, /* few, token: positions of a piece are a multiple of this */
+    DVK_ATTENTION_KV_PIECE = 32, /* few, token: the number of positions of a piece is a multiple of this */
     DVK_ATTENTION_KV_SIMT_ROWS = 64,
     DVK_ATTENTION_KV_SIMT_THREADS = 256
 };

@@ -1,5 +1,5 @@
-/* attention_kv_few.c - "attention_kv" of few queries over many positions, whose number stands in device memory: the grid is
- * made for the most that there may be, and each query is cut anew into as many pieces as it needs. */
+/* attention_kv_few.c - host side of "attention_kv" for few queries over many positions. The number of positions is in
+ * device memory. The grid is sized for the maximum, and the kernel cuts each query into as many pieces as it needs. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,7 +11,7 @@
 extern const dvk_cuda_kernel dvk_attention_kv_cuda_few;
 
 typedef struct shape {
-    int32_t lanes;  /* threads to a key */
+    int32_t lanes;  /* threads per key */
     int32_t heads;  /* of a block */
     int32_t groups; /* blocks that share the heads of a kv head */
     int32_t splits;
@@ -41,7 +41,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            dvk_attention_kv_even(&a->k, a->kv_heads, sixteen) && dvk_attention_kv_even(&a->v, a->kv_heads, sixteen);
 }
 
-/* A block takes about 2500 ns for 32 (heads above 64 channels) or 64 positions. */
+/* A block needs about 2500 ns for 32 positions (heads above 64 channels) or 64 positions. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const shape s = shape_of(a, caps);

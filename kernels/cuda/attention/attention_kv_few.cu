@@ -1,13 +1,13 @@
-// attention_kv_few.cu - attention of few queries over many positions: each block has a piece of the positions of one
-// query and some of the heads that share its keys; a second launch combines the pieces. Eight channels of a key lie in a
-// thread, so that a warp has 32 / L keys at a time; sums are f32 throughout.
+// attention_kv_few.cu - attention of few queries over many positions. Each block has a piece of the positions of one
+// query and some of the heads that share its keys. A second launch merges the pieces. A thread holds eight channels of
+// a key, so a warp processes 32 / L keys at a time. Sums are f32 throughout.
 #include "kernels/cuda/attention/attention_kv.cuh"
 
 using namespace attention;
 
 namespace {
 
-enum { WARPS = 4, AT_ONCE = 4 }; // keys that a thread has under way
+enum { WARPS = 4, AT_ONCE = 4 }; // keys in flight per thread
 
 template <typename T> struct raw { // eight channels as stored
     uint4 a, b;
@@ -50,11 +50,11 @@ __device__ __forceinline__ void open(const raw<__nv_bfloat16> &r, float (&v)[8])
     }
 }
 
-// G heads of one query, L threads to a key.
+// G heads of one query, L threads per key.
 template <typename T, int L, int G> struct few {
     enum { KEYS = 32 / L, STEP = WARPS * KEYS * AT_ONCE };
     const dvk_attention_kv_params &p;
-    const int query, kv, first_head, heads; // `heads` of the G are real
+    const int query, kv, first_head, heads; // `heads` of the G are valid
     const int warp, key_of_warp, c;
     float q[G][8], o[G][8], frame[G], sum[G];
 
@@ -80,7 +80,7 @@ template <typename T, int L, int G> struct few {
         }
     }
 
-    // AT_ONCE keys, KEYS apart from each other
+    // Processes AT_ONCE keys, which are KEYS apart.
     __device__ __forceinline__ void step(int sequence, int key, int end) {
         raw<T> k[AT_ONCE], v[AT_ONCE];
 #pragma unroll
@@ -149,7 +149,7 @@ template <typename T, int L, int G> struct few {
         }
     }
 
-    // The keys of a warp come together.
+    // Merges the results of the keys of a warp.
     __device__ __forceinline__ void merge_keys() {
 #pragma unroll
         for (int g = 0; g < G; g++) {
@@ -248,7 +248,7 @@ FEW(attention_kv_few_f32_8_3, float, 8, 3)
 FEW(attention_kv_few_f16_8_3, __half, 8, 3)
 FEW(attention_kv_few_bf16_8_3, __nv_bfloat16, 8, 3)
 
-// A head of a query each; threads are channels.
+// One head of a query per block; threads are channels.
 extern "C" __global__ void __launch_bounds__(128)
     attention_kv_combine(const __grid_constant__ dvk_attention_kv_params p) {
     wait_for_launch_ahead();

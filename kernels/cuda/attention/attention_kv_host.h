@@ -1,4 +1,4 @@
-/* attention_kv_host.h - what the host sides of "attention_kv" share. */
+/* attention_kv_host.h - shared code of the host sides of "attention_kv". */
 #ifndef DVK_CUDA_ATTENTION_KV_HOST_H
 #define DVK_CUDA_ATTENTION_KV_HOST_H
 
@@ -30,7 +30,7 @@ static inline dvk_attention_kv_params dvk_attention_kv_of(const dvk_attention_kv
                                      .scale_log2 = a->scale * 1.44269504f};
 }
 
-/* Keys that a query sees on average, as far as the host can know. */
+/* Average number of keys that a query sees, as far as the host can determine it. */
 static inline double dvk_attention_kv_seen(const dvk_attention_kv_args *a) {
     double seen = (double)a->keys;
     if (a->bounds != NULL && a->n_bounds > 2) {
@@ -41,7 +41,7 @@ static inline double dvk_attention_kv_seen(const dvk_attention_kv_args *a) {
     return a->window > 0 && seen > (double)a->window ? (double)a->window : seen;
 }
 
-/* Every `elements` elements from a multiple of them on lie at a multiple of their size. */
+/* 1 if every aligned group of `elements` elements is aligned to its size. */
 static inline int dvk_attention_kv_even(const dvk_rows *x, int64_t heads, int64_t elements) {
     const int64_t size = x->form == DVK_ROWS_F32 ? 4 : 2;
     return (uintptr_t)x->data % (uintptr_t)(elements * size) == 0 && x->row % elements == 0 &&

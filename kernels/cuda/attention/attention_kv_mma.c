@@ -1,5 +1,5 @@
-/* attention_kv_mma.c - "attention_kv" of many queries on mma.sync: keys and values of one 16-bit type, heads of any
- * multiple of 8 up to 128 channels. Queries and results may be f32. */
+/* attention_kv_mma.c - host side of "attention_kv" for many queries on mma.sync. Keys and values have one 16-bit type;
+ * heads have any multiple of 8 up to 128 channels. Queries and results may be f32. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,11 +12,11 @@ extern const dvk_cuda_kernel dvk_attention_kv_cuda_mma;
 
 enum { WARPS = 4, TILE = 16 };
 
-typedef struct kind { /* what attention_kv_mma.cu was built for */
+typedef struct kind { /* instantiations of attention_kv_mma.cu */
     int32_t dim, keys;
-    int32_t tiles;   /* of 16 queries, to a warp */
-    int32_t at_once; /* blocks on a multiprocessor */
-    int32_t share;   /* term: of the tensor cores' rate */
+    int32_t tiles;   /* of 16 queries, per warp */
+    int32_t at_once; /* blocks per multiprocessor */
+    int32_t share;   /* cost term: share of the tensor cores' rate */
 } kind;
 
 #define KIND(dim, keys, tiles, at_once)                                                                                \

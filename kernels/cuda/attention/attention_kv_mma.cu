@@ -1,6 +1,6 @@
-// attention_kv_mma.cu - attention of many queries over a cache on mma.sync: as attention_mma.cu, each row with the
-// positions that it sees. Warps skip the keys that none of their rows sees; queries of one sequence after another where
-// a block has several.
+// attention_kv_mma.cu - attention of many queries over a cache on mma.sync. It is attention_mma.cu with a range of
+// visible positions for each row. Warps skip keys that none of their rows sees. If a block has queries of several
+// sequences, it processes one sequence after another.
 #include "kernels/cuda/attention/attention_kv.cuh"
 #include "kernels/cuda/attention/attention_mma_tiles.cuh"
 
@@ -29,7 +29,7 @@ struct many : mma_tiles<T, D, MT, BN, WARPS, ASYNC_COPIES ? 2 : 1, KEEP_Q> {
     const T *keys, *vals;
     int first[MT][2], last[MT][2]; // of a row
 
-    // Later queries see more: their blocks begin first.
+    // Later queries see more keys, so their blocks begin first.
     __device__ __forceinline__ many(const dvk_attention_kv_params &params, T *shared)
         : p(params), head(blockIdx.y), begin((gridDim.x - 1 - blockIdx.x) * BM), rows(min((int)BM, p.m - begin)) {
         const int64_t kv = head / (p.heads / p.kv_heads);
@@ -54,7 +54,7 @@ struct many : mma_tiles<T, D, MT, BN, WARPS, ASYNC_COPIES ? 2 : 1, KEEP_Q> {
         }
     }
 
-    // Keys and values of one page, `count` of them
+    // Loads `count` keys and values of one page.
     __device__ __forceinline__ void load(int stage, int sequence, int key, int count) {
         const int64_t row = paged_row(p.in, sequence, key);
         load_tile<BN, D, PITCH, THREADS>(k_tiles + stage * TILE, keys + row * p.k.row, (int)p.k.row, 0, count, 0,
@@ -101,7 +101,7 @@ struct many : mma_tiles<T, D, MT, BN, WARPS, ASYNC_COPIES ? 2 : 1, KEEP_Q> {
         }
     }
 
-    // What the rows of this thread see, of those from .. to - 1
+    // Visible keys of this thread's rows among rows from .. to - 1
     __device__ __forceinline__ void look(int from_row, int to_row, int bound) {
 #pragma unroll
         for (int i = 0; i < 2 * MT; i++) {
@@ -115,13 +115,13 @@ struct many : mma_tiles<T, D, MT, BN, WARPS, ASYNC_COPIES ? 2 : 1, KEEP_Q> {
         }
     }
 
-    // Queries from .. to - 1 of the block, all of one sequence
+    // Processes queries from .. to - 1 of the block, all of one sequence.
     __device__ __forceinline__ void run(int from_row, int to_row) {
         const int sequence = sequence_of(p.in, begin + from_row);
         const int bound = bound_before(p, begin + from_row);
         const int end = visible(p, begin + to_row - 1, bound).last; // both rise from row to row
         int start = visible(p, begin + from_row, bound).first;
-        start = p.in.table != nullptr ? start / BN * BN : start; // a step lies in one page
+        start = p.in.table != nullptr ? start / BN * BN : start; // a step stays within one page
         if (from_row > 0) {
             __syncthreads();
         }
@@ -199,7 +199,7 @@ extern __shared__ __align__(16) unsigned char dynamic_shared[];
     MANY(attention_kv_mma_f16_##D##_##MT, __half, D, MT, BN, WARPS, KEEP_Q)                                            \
     MANY(attention_kv_mma_bf16_##D##_##MT, __nv_bfloat16, D, MT, BN, WARPS, KEEP_Q)
 
-// attention_kv_mma.c knows MT and BN too
+// keep MT and BN in step with attention_kv_mma.c
 MANY2(32, 2, 64, 4, true)
 MANY2(64, 1, 64, 4, true)
 MANY2(64, 2, 64, 4, true)

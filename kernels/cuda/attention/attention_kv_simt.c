@@ -1,4 +1,4 @@
-/* attention_kv_simt.c - "attention_kv" in f32 for everything that the faster kernels leave. */
+/* attention_kv_simt.c - host side of "attention_kv" in f32 for all cases that the faster kernels do not support. */
 #include <math.h>
 
 #include "kernels/costs/cuda_costs.h"

@@ -1,5 +1,6 @@
-// attention_kv_simt.cu - attention over a cache in f32, for every form, head and mask: 64 queries of a head against 32
-// positions at a time, channels in slabs of 64. Queries of one sequence after another where a block has several.
+// attention_kv_simt.cu - attention over a cache in f32, for every form, head and mask. It multiplies 64 queries of a
+// head with 32 positions at a time, channels in slabs of 64. If a block has queries of several sequences, it processes
+// one sequence after another.
 #include "kernels/cuda/attention/attention_kv.cuh"
 
 using namespace attention;
@@ -23,7 +24,7 @@ struct tile {
     int64_t key_row[KEYS];
 };
 
-// Channels c0 .. c0 + 63 of so many rows; zeros past `count` rows and past the head.
+// Channels c0 .. c0 + 63 of N rows; zeros past `count` rows and past the head.
 template <int N, typename Row>
 __device__ __forceinline__ void load_rows(float (*to)[PITCH], const dvk_rows_view &x, int head, int count, int c0,
                                           int dim, Row row) {
@@ -83,7 +84,7 @@ template <int SLABS> struct simt {
         }
     }
 
-    // Scores become weights; what was summed before is to be multiplied by `factor`.
+    // Converts scores to weights; `factor` is the factor for earlier sums.
     __device__ __forceinline__ void weigh(float (&s)[2][4], int key) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -159,7 +160,7 @@ template <int SLABS> struct simt {
         }
     }
 
-    // Queries from .. to - 1 of the block, all of one sequence
+    // Processes queries from .. to - 1 of the block, all of one sequence.
     __device__ __forceinline__ void run(int from_row, int to_row) {
         const int sequence = sequence_of(p.in, begin + from_row);
         __syncthreads();

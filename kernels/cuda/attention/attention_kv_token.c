@@ -1,5 +1,6 @@
-/* attention_kv_token.c - "attention_kv" of few queries over a cache of 16 bits on mma.sync. Where positions stand in device
- * memory, the grid is made for the most that there may be, and each query is cut anew into as many pieces as it needs. */
+/* attention_kv_token.c - host side of "attention_kv" for few queries over a 16-bit cache on mma.sync. If positions are
+ * in device memory, the grid is sized for the maximum, and the kernel cuts each query into as many pieces as it needs.
+ */
 #include <math.h>
 #include <stdio.h>
 
@@ -15,10 +16,11 @@ enum { HEADS = 8, CLUSTER = 8, MAX_SPLITS = 32 };
 typedef struct shape {
     int32_t groups; /* blocks that share the heads of a kv head */
     int32_t splits; /* blocks that share the positions of a query */
-    int32_t apart;  /* they come together in a second launch */
+    int32_t apart;  /* a second launch merges them */
 } shape;
 
-/* Blocks that run at once where `splits` of them are a cluster: it has to lie in one group of multiprocessors. */
+/* Number of blocks that run at once if `splits` of them form a cluster: a cluster must fit into one group of
+ * multiprocessors. */
 static double at_once(const dvk_attention_kv_args *a, int32_t splits, const dvk_cuda_caps *caps) {
     const double share = splits > 4 ? TERM(cluster_8) : splits > 2 ? TERM(cluster_4) : 1.0;
     return (a->dim <= 64 ? 2.0 : 1.0) * caps->processors * (caps->sm >= 90 ? share : 1.0);
@@ -44,7 +46,8 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            a->m <= 4096 && dvk_attention_kv_even(&a->k, a->kv_heads, 8) && dvk_attention_kv_even(&a->v, a->kv_heads, 8);
 }
 
-/* A block takes so long for 128 positions; together they read what the memory, or the L2 cache, gives. */
+/* The time of a block for 128 positions; all blocks together are limited by the rate of the memory or of the L2 cache.
+ */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const shape s = shape_of(a, caps);

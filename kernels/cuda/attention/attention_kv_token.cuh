@@ -1,8 +1,11 @@
-// attention_kv_token.cuh - attention of few queries over a cache of 16 bits on mma.sync: up to eight heads that share their
-// keys are the rows of a product, 16 positions at a time its columns. Keys and values go from memory to operands as they
-// lie, 16 bytes to a thread: the products' channels (of scores) and columns (of results) are numbered accordingly. The
-// rows that are left hold what rounding q to 16 bits has lost. Pieces of the positions are blocks; those of a query come
-// together in a cluster, or in a second launch.
+// attention_kv_token.cuh - attention of few queries over a 16-bit cache on mma.sync. Up to eight heads that share keys
+// are the rows of a product; its columns are 16 positions at a time.
+//
+// Keys and values go from memory to operands without a change of order, 16 bytes per thread. The channels (of scores)
+// and the columns (of results) of the products are permuted accordingly. The unused rows hold the rounding error of q
+// in 16 bits.
+// The positions are cut into pieces, one per block. The pieces of a query are merged in a cluster or by a second
+// launch.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kv.cuh"
@@ -14,7 +17,7 @@ namespace {
 
 enum { WARPS = 8, HEADS = 8 };
 
-// All blocks of the cluster have begun; what they have sent has arrived.
+// All blocks of the cluster have started, and their stores have arrived.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -27,7 +30,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// To the same place in another block of the cluster
+// Stores to the same address in another block of the cluster.
 __device__ __forceinline__ void send(float *mine, int rank, float v) {
 #if __CUDA_ARCH__ >= 900
     uint32_t at;
@@ -37,18 +40,19 @@ __device__ __forceinline__ void send(float *mine, int rank, float v) {
 }
 
 template <int D>
-struct memory { // rows are padded and channels permuted so that neither reads nor writes meet in a bank
+struct memory { // rows are padded and channels permuted, so that neither reads nor writes have bank conflicts
     float parts[WARPS][HEADS][D + 4];
     float tops[WARPS][HEADS], sums[WARPS][HEADS];
-    float box[HEADS][D], box_top[HEADS], box_sum[HEADS]; // heads of this block to finish, each from all blocks
+    // results of the heads that this block finishes, one from each block
+    float box[HEADS][D], box_top[HEADS], box_sum[HEADS];
 };
 
 template <typename T, int D> struct token {
     const dvk_attention_kv_params &p;
     memory<D> &mem;
-    const int query, kv, first_head, heads, warp, lane, row, t; // row: of the product, and of its columns' keys
-    const int blocks, rank; // that share a query's positions and come together here; this one of them
-    uint32_t q[D / 32][8];  // rounded, then what is lost, of 8 channels
+    const int query, kv, first_head, heads, warp, lane, row, t; // row: of the product, and of the keys of its columns
+    const int blocks, rank; // blocks that share a query's positions and merge their results; the rank of this block
+    uint32_t q[D / 32][8];  // 8 channels: rounded to 16 bits, then the rounding error
     uint4 k[2][D / 32], v[4][D / 64];
     float o[D / 8][2], frame, sum;
 
@@ -76,7 +80,7 @@ template <typename T, int D> struct token {
         }
     }
 
-    // Sixteen positions of one page
+    // Loads sixteen positions of one page.
     __device__ __forceinline__ void load_keys(int64_t base, int key, int begin, int end) {
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -122,7 +126,7 @@ template <typename T, int D> struct token {
         }
     }
 
-    // s becomes weights; what has been summed is brought to the new frame.
+    // Converts s to weights and rescales the sums to the new frame.
     __device__ __forceinline__ void weigh(float (&s)[4], int key, int begin, int end) {
         float top = frame;
 #pragma unroll
@@ -169,7 +173,7 @@ template <typename T, int D> struct token {
 
     __device__ __forceinline__ void walk(const pieces &of, int begin, int end) {
         const int sequence = sequence_of(p.in, query);
-        const int first = of.start + blockIdx.x * of.piece; // a multiple of 16: the 16 positions lie in one page
+        const int first = of.start + blockIdx.x * of.piece; // a multiple of 16: the 16 positions are in one page
         int key = first + warp * 16;
         if (key >= end) {
             return;
@@ -195,12 +199,12 @@ template <typename T, int D> struct token {
         }
     }
 
-    // Where a channel lies in memory
+    // Position of a channel in memory
     static __device__ __forceinline__ int place_of(int c) {
         return c / 64 * 64 + c % 16 * 4 + c % 64 / 16;
     }
 
-    // What the warps have summed up of head `warp`, in one frame
+    // The sums of all warps for head `warp`, in one frame
     struct joined {
         float share[WARPS], top, all;
     };
@@ -259,7 +263,7 @@ template <typename T, int D> struct token {
         }
     }
 
-    // Heads go round the blocks, whose number is a power of two.
+    // Heads are distributed over the blocks round-robin; the number of blocks is a power of two.
     __device__ __forceinline__ int slot_of(int head, int from) const {
         return (head & -blocks) + from;
     }

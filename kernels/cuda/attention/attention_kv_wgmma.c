@@ -1,5 +1,5 @@
-/* attention_kv_wgmma.c - "attention_kv" of many queries on Hopper: keys and values of one 16-bit type, heads of any
- * multiple of 8 up to 128 channels. Queries and results may be f32. */
+/* attention_kv_wgmma.c - host side of "attention_kv" for many queries on Hopper. Keys and values have one 16-bit type;
+ * heads have any multiple of 8 up to 128 channels. Queries and results may be f32. */
 #include "kernels/cuda/attention/attention_kv_wgmma.h"
 
 #include <math.h>
@@ -14,9 +14,9 @@ extern const dvk_cuda_kernel dvk_attention_kv_cuda_wgmma;
 
 enum { ROWS = DVK_ATTENTION_KV_WGMMA_ROWS, KEYS = DVK_ATTENTION_KV_WGMMA_KEYS };
 
-typedef struct kind { /* what attention_kv_wgmma_sm90.cu was built for */
+typedef struct kind { /* instantiations of attention_kv_wgmma_sm90.cu */
     int32_t dim;
-    int32_t share; /* term: of the tensor cores' rate */
+    int32_t share; /* cost term: share of the tensor cores' rate */
 } kind;
 
 #define KIND(dim)                                                                                                      \
@@ -51,8 +51,8 @@ static int64_t blocks_of(const dvk_attention_kv_args *a) {
     return (a->m + ROWS - 1) / ROWS;
 }
 
-/* To begin and end takes a block a while, more where it has to look for its windows. Blocks of later queries begin first, so
- * that causal ones end together. */
+/* Prologue and epilogue of a block have a fixed cost, which is higher if the block searches for its windows. Blocks of
+ * later queries begin first, so that causal ones end together. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const kind k = kind_of(a);

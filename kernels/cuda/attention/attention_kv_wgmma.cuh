@@ -1,4 +1,4 @@
-// attention_kv_wgmma.cuh - attention_kv_wgmma_sm90.cu's shared memory, what a block goes through, and the copies.
+// attention_kv_wgmma.cuh - shared memory, segments of a block and copies of attention_kv_wgmma_sm90.cu.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kv.cuh"
@@ -18,7 +18,7 @@ enum {
     WARPS = 8 // that compute
 };
 
-// Depth outermost: 64 columns side by side, the next 64 a tile further.
+// Depth outermost: 64 contiguous columns, the next 64 one tile further.
 __device__ __forceinline__ uint64_t columns(uint32_t address) {
     return (uint64_t)(address >> 4) | (uint64_t)(TILE >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
 }
@@ -31,7 +31,7 @@ __device__ __forceinline__ void copy_box(uint32_t to, const void *map, int chann
                  : "memory");
 }
 
-template <int PIECES> struct layout { // of shared memory; addresses
+template <int PIECES> struct layout { // shared memory addresses
     uint32_t base;
     __device__ __forceinline__ uint32_t queries(int group) const {
         return base + group * PIECES * (TILE / 2);
@@ -78,7 +78,7 @@ struct segment {
     }
 };
 
-// The copying warp's work
+// The producer warp
 template <int PIECES> struct producer {
     const dvk_attention_kv_params &p;
     const layout<PIECES> at;
@@ -91,7 +91,7 @@ template <int PIECES> struct producer {
         barrier_wait(at.empty(ring, r.stage), r.phase ^ 1);
         const int key = s.start + step * KEYS;
         const int row = (int)paged_row(p.in, s.sequence, key);
-        // what lies behind the end is looked at by nobody, and there may be no page for it
+        // keys beyond the end are masked later, and there may be no page for them
         const int more = key + BOX < s.end ? (int)paged_row(p.in, s.sequence, key + BOX) : row;
         if (threadIdx.x == 0) {
             barrier_expect(at.full(ring, r.stage), PIECES * TILE);

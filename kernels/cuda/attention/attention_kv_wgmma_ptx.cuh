@@ -1,4 +1,4 @@
-// attention_kv_wgmma_ptx.cuh - the products of attention over a cache whose first factor is in registers. sm_90a only.
+// attention_kv_wgmma_ptx.cuh - wgmma of attention over a cache with the first operand in registers. sm_90a only.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,5 +1,6 @@
-// attention_kv_wgmma_sm90.cu - attention of many queries over a cache on Hopper's wgmma: one warp copies keys and values,
-// two groups of four have 64 queries each. A step's exponentials are found while the products of the step before it run.
+// attention_kv_wgmma_sm90.cu - attention of many queries over a cache on Hopper's wgmma. One producer warp copies keys
+// and values; two consumer warpgroups have 64 queries each. The exponentials of a step overlap the products of the
+// previous step.
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_kv_wgmma.cuh"
@@ -8,7 +9,7 @@ using namespace attention;
 
 namespace {
 
-// The computing warps' work. A thread holds rows lane / 4 and that + 8 of its warp's 16; index h says which.
+// A consumer warpgroup. A thread holds rows lane / 4 and lane / 4 + 8 of its warp's 16; index h selects one.
 template <typename T, int D> struct consumer {
     enum { PIECES = (D + 63) / 64, STEPS = D / 16 };
     const dvk_attention_kv_params &p;
@@ -33,7 +34,7 @@ template <typename T, int D> struct consumer {
         sum[0] = sum[1] = 0.0f;
     }
 
-    // This group's 64 rows, as the swizzle lays them
+    // This group's 64 rows in the swizzled layout
     __device__ __forceinline__ void load_queries() {
         for (int i = (int)threadIdx.x % 128; i < 64 * PIECES * 8; i += 128) {
             const int r = i / (PIECES * 8), c = i % (PIECES * 8) * 8, row = group * 64 + r;
@@ -91,7 +92,7 @@ template <typename T, int D> struct consumer {
         wgmma_commit();
     }
 
-    // Issues o += weights v. The last step's values may be anything behind the last key.
+    // Issues o += weights v. The last step's values may contain arbitrary data behind the last key.
     __device__ __forceinline__ void add_values(int valid) {
         const uint32_t tile = at.tile(1, values.stage);
         barrier_wait(at.full(1, values.stage), values.phase);
@@ -125,7 +126,7 @@ template <typename T, int D> struct consumer {
         }
     }
 
-    // s becomes exponentials; true where what was summed before is to be multiplied by `shrink`.
+    // Converts s to exponentials. Returns true if earlier sums must be multiplied by `shrink`.
     __device__ __forceinline__ bool weigh(float (&shrink)[2]) {
         bool rise = false;
 #pragma unroll
@@ -147,7 +148,7 @@ template <typename T, int D> struct consumer {
             s[i] = exp2_fast(fmaf(s[i], p.scale_log2, minus[i / 2 % 2]));
             sum[i / 2 % 2] += s[i];
         }
-        // no sum is below zero: whoever asks this waits for all exponentials, see advance()
+        // always false, as no sum is negative: the dependence makes the vote wait for all exponentials, see advance()
         return __any_sync(0xffffffffu, rise || sum[0] + sum[1] < 0.0f);
     }
 
@@ -165,7 +166,7 @@ template <typename T, int D> struct consumer {
         }
     }
 
-    struct limits { // of the group's rows: keys that any sees, that all see
+    struct limits { // over the group's rows: keys that any row sees, keys that all rows see
         int any_first, any_last, all_first, all_last;
     };
 
@@ -200,7 +201,7 @@ template <typename T, int D> struct consumer {
         rise = weigh(shrink);
     }
 
-    // One step's sums, and the exponentials of the step after it meanwhile
+    // Sums of one step, overlapped with the exponentials of the next step
     template <bool MORE> __device__ __forceinline__ void advance(const segment &g, const limits &l, int step) {
         float shrink[2];
         bool rise = false;
@@ -212,7 +213,7 @@ template <typename T, int D> struct consumer {
             wgmma_wait<1>();
             settle(g, l, step + 1, shrink, rise);
         }
-        if (MORE && rise) { // the branch keeps the exponentials before the wait, beside the products
+        if (MORE && rise) { // the branch keeps the exponentials before the wait, so that they overlap the products
             asm volatile("wgmma.wait_group.sync.aligned 0; // and shrink" ::: "memory");
             wgmma_pin(o);
             shrink_sums(shrink);
@@ -291,7 +292,7 @@ template <int PIECES> __device__ __forceinline__ void prepare(const layout<PIECE
     let_next_launch_begin();
 }
 
-// Later queries see more: their blocks begin first.
+// Later queries see more keys, so their blocks begin first.
 template <typename T, int D>
 __device__ __forceinline__ void attend(const void *k, const void *v, const dvk_attention_kv_params &p,
                                        uint32_t shared) {

@@ -1,5 +1,5 @@
-/* attention_mma.c - attention on mma.sync for 16-bit views: heads of any multiple of 8 up to 512 channels, rounded up
- * to a size that there is a kernel for. */
+/* attention_mma.c - host side of attention on mma.sync for 16-bit views. Heads have any multiple of 8 up to 512
+ * channels; they are rounded up to a size with a kernel. */
 #include "kernels/cuda/attention/attention_mma.h"
 
 #include <math.h>
@@ -12,11 +12,11 @@
 
 extern const dvk_cuda_kernel dvk_attention_cuda_mma;
 
-typedef struct kind { /* what attention_mma.cu and attention_mma_wide.cu were built for */
+typedef struct kind { /* instantiations of attention_mma.cu and attention_mma_wide.cu */
     int32_t dim;      /* channels in registers */
     int32_t keys;     /* of a step */
-    int32_t ahead;    /* holds two steps of keys even where copies are not asynchronous */
-    int32_t share;    /* term: of the tensor cores' rate */
+    int32_t ahead;    /* holds two steps of keys even without asynchronous copies */
+    int32_t share;    /* cost term: share of the tensor cores' rate */
 } kind;
 
 #define KIND(dim, keys, ahead)                                                                                         \

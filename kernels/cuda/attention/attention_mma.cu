@@ -1,5 +1,5 @@
-// attention_mma.cu - attention for heads of up to 128 channels on mma.sync. With AHEAD the next step's scores are found among
-// this step's exponentials, where registers allow it.
+// attention_mma.cu - attention for heads of up to 128 channels on mma.sync. With AHEAD, the scores of the next step
+// overlap the exponentials of this step, if registers suffice.
 #include "kernels/cuda/attention/attention_mma_tiles.cuh"
 
 using namespace attention;
@@ -102,7 +102,7 @@ struct narrow : mma_tiles<T, D, MT, BN, 4, ASYNC_COPIES || AHEAD ? 2 : 1, KEEP_Q
         store();
     }
 
-    // Step j's sums, the scores of the step after it meanwhile
+    // Sums of step j, overlapped with the scores of the next step
     __device__ __forceinline__ void advance(scores &s, scores &next, int j, int steps) {
         wait_copies<0>();
         __syncthreads();
@@ -123,7 +123,7 @@ struct narrow : mma_tiles<T, D, MT, BN, 4, ASYNC_COPIES || AHEAD ? 2 : 1, KEEP_Q
         this->add_values(s, j % STAGES);
     }
 
-    // Keys are loaded a step earlier. The last step finds scores that nobody looks at.
+    // Keys are loaded one step early. The last step computes unused scores.
     __device__ __forceinline__ void run_ahead() {
         const int steps = (p.keys + BN - 1) / BN;
         scores even, odd;
@@ -170,7 +170,7 @@ extern __shared__ __align__(16) unsigned char dynamic_shared[];
     ATTENTION(attention_mma_f16_##D##_##MT, __half, D, MT, BN, KEEP_Q, AHEAD)                                          \
     ATTENTION(attention_mma_bf16_##D##_##MT, __nv_bfloat16, D, MT, BN, KEEP_Q, AHEAD)
 
-#ifndef ATTENTION_EXPERIMENT // attention_mma.c knows BN and AHEAD too
+#ifndef ATTENTION_EXPERIMENT // keep BN and AHEAD in step with attention_mma.c
 ATTENTION2(32, 2, 64, true, true)
 ATTENTION2(48, 2, 64, true, false)
 ATTENTION2(64, 2, 48, true, true)

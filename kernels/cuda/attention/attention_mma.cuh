@@ -1,4 +1,4 @@
-// attention_mma.cuh - pieces of attention on mma.sync: fragments, tile loads, 16-bit conversions.
+// attention_mma.cuh - building blocks of attention on mma.sync: fragments, tile loads, 16-bit conversions.
 #pragma once
 
 #include "kernels/cuda/attention/attention_common.cuh"
@@ -51,7 +51,7 @@ __device__ __forceinline__ void mma(__nv_bfloat16, float (&d)[4], const uint32_t
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 #else
-    __trap(); // the host never picks bf16 there
+    __trap(); // the host never selects bf16 on these devices
 #endif
 }
 
@@ -80,8 +80,8 @@ template <int PENDING> __device__ __forceinline__ void wait_copies() {
 #endif
 }
 
-// Tokens first .. first + ROWS - 1, channels c0 .. c0 + COLS - 1 of a head that begins at `head`, to rows of PITCH
-// elements; zeros past `count` tokens and past `dim` channels. A thread's pieces of 8 lie below each other.
+// Loads tokens first .. first + ROWS - 1, channels c0 .. c0 + COLS - 1 of a head that begins at `head`, into rows of
+// PITCH elements. Zeros past `count` tokens and past `dim` channels. A thread's pieces of 8 channels are in one column.
 template <int ROWS, int COLS, int PITCH, int THREADS, typename T>
 __device__ __forceinline__ void load_tile(T *to, const T *head, int pitch, int first, int count, int c0, int dim) {
     constexpr int POWER = COLS >= 512   ? 512

@@ -1,4 +1,4 @@
-/* attention_mma.h - what attention_mma.c hands to attention_mma.cu and attention_mma_wide.cu. */
+/* attention_mma.h - parameters that attention_mma.c passes to attention_mma.cu and attention_mma_wide.cu. */
 #ifndef DVK_CUDA_ATTENTION_MMA_H
 #define DVK_CUDA_ATTENTION_MMA_H
 
@@ -7,7 +7,7 @@
 typedef struct dvk_attention_mma_view { /* a token is a pixel in reading order */
     void *data;
     int64_t sn; /* elements */
-    int32_t sw; /* rows follow each other evenly */
+    int32_t sw; /* rows are evenly spaced */
     int32_t reserved;
 } dvk_attention_mma_view;
 

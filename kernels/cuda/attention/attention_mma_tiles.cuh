@@ -1,6 +1,6 @@
-// attention_mma_tiles.cuh - what attention over values in shared memory on mma.sync has in common: one of WARPS warps holds
-// MT tiles of 16 queries, their scores against BN keys and their sums over all channels in registers; exponentials become the
-// next product's operand in place.
+// attention_mma_tiles.cuh - shared code of attention on mma.sync with values in shared memory. Each of WARPS warps
+// holds MT tiles of 16 queries, their scores against BN keys, and their sums over all channels in registers. The
+// exponentials become the operand of the next product in place.
 #pragma once
 
 #include "kernels/cuda/attention/attention_mma.cuh"
@@ -11,7 +11,7 @@ template <typename T, int D, int MT, int BN, int WARPS, int STAGES_, bool KEEP_Q
     enum {
         THREADS = WARPS * 32,
         BM = WARPS * MT * 16,
-        PITCH = D + 8, // rows of 16 bytes more: eight of them lie in different banks
+        PITCH = D + 8, // 16 bytes of padding per row: eight rows are in different banks
         STAGES = STAGES_,
         TILE = BN * PITCH,
         DEPTHS = D / 16,
@@ -90,7 +90,7 @@ template <typename T, int D, int MT, int BN, int WARPS, int STAGES_, bool KEEP_Q
         }
     }
 
-    // Where a frame is raised, what has been summed is brought to it.
+    // Raises frames if needed and rescales the sums to them.
     __device__ __forceinline__ void find_frames(const scores &s, const float &scale_log2) {
         float shrink[MT][2];
         bool rise = false;
@@ -122,7 +122,7 @@ template <typename T, int D, int MT, int BN, int WARPS, int STAGES_, bool KEEP_Q
         }
     }
 
-    // s = exp(s - frame), of eight keys each in blocks first .. last - 1
+    // s = exp(s - frame) for blocks first .. last - 1 of eight keys
     __device__ __forceinline__ void exponentials(scores &s, const float &scale_log2, int first, int last) {
 #pragma unroll
         for (int i = 0; i < 2 * MT; i++) {

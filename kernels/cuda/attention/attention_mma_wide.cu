@@ -1,6 +1,6 @@
 // attention_mma_wide.cu - attention for heads of 129 to 512 channels on mma.sync. Four warps share the same MT * 16
-// queries: each finds the scores of a quarter of the keys of a step and sums a quarter of the channels; the scores pass
-// through shared memory. Keys and values stream in parts of 16 KiB.
+// queries. Each computes the scores of a quarter of the keys of a step and sums a quarter of the channels. Scores are
+// exchanged through shared memory. Keys and values stream in parts of 16 KiB.
 #include "kernels/cuda/attention/attention_mma.cuh"
 
 using namespace attention;
@@ -17,7 +17,7 @@ template <typename T, int D, int MT, int BN, int PARTS_HELD> struct wide {
         K_COLS = 8192 / BN,
         V_ROWS = 8192 / D,
         K_PARTS = D / K_COLS,
-        PARTS = K_PARTS + BN / V_ROWS, // of one step
+        PARTS = K_PARTS + BN / V_ROWS, // per step
         STAGES = ASYNC_COPIES ? PARTS_HELD : 1,
         PITCH = D + 8,
         K_PITCH = K_COLS + 8,
@@ -56,7 +56,7 @@ template <typename T, int D, int MT, int BN, int PARTS_HELD> struct wide {
         }
     }
 
-    // Part i is there; those after it are on their way.
+    // Returns part i; later parts are in flight.
     __device__ __forceinline__ const T *next_part(int i, int count) {
         if (STAGES == 1) {
             __syncthreads();
@@ -108,7 +108,7 @@ template <typename T, int D, int MT, int BN, int PARTS_HELD> struct wide {
         }
     }
 
-    // The scores' exponentials go to p_tile; all four warps agree on each row's top.
+    // Writes the exponentials of the scores to p_tile; all four warps share the maximum of each row.
     __device__ __forceinline__ void softmax() {
 #pragma unroll
         for (int i = 0; i < 2 * MT; i++) {
@@ -266,7 +266,7 @@ extern __shared__ __align__(16) unsigned char dynamic_shared[];
     ATTENTION(attention_mma_f16_##D##_##MT, __half, D, MT, BN, PARTS_HELD)                                             \
     ATTENTION(attention_mma_bf16_##D##_##MT, __nv_bfloat16, D, MT, BN, PARTS_HELD)
 
-// attention_mma.c knows BN and PARTS_HELD too
+// keep BN and PARTS_HELD in step with attention_mma.c
 ATTENTION2(256, 1, 64, 3)
 ATTENTION2(256, 2, 64, 3)
 ATTENTION2(512, 1, 128, 3)

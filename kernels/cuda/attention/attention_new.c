@@ -1,11 +1,11 @@
-/* attention_new.c - "attention_new" on CUDA: attention_kv_token.c's way, with the rotation and the store ahead of it. */
+/* attention_new.c - "attention_new" on CUDA: attention_kv_token.c, preceded by rotation and store. */
 #include <stdio.h>
 
 #include "kernels/cuda/attention/attention_new_host.h"
 
 extern const dvk_cuda_kernel dvk_attention_new_cuda;
 
-enum { HEADS = 8, CLUSTER = 8, AT_ONCE = 128 /* positions that a block sees in one step */ };
+enum { HEADS = 8, CLUSTER = 8, AT_ONCE = 128 /* positions that a block processes in one step */ };
 
 static int32_t groups_of(const dvk_attention_kv_args *a) { /* blocks that share the heads of a kv head */
     return (int32_t)((a->heads / a->kv_heads + HEADS - 1) / HEADS);

@@ -1,6 +1,6 @@
-// attention_new.cuh - attention of a token whose key and value are new. The cache is read before the launch ahead has ended; q
-// and k, which that one writes, are turned once for the block, on their way through shared memory. The warp that the newest
-// position falls to puts its key and value among its operands and into the cache.
+// attention_new.cuh - attention of a token whose key and value are new. The cache is read before the preceding launch
+// has ended. That launch writes q and k. Each block rotates them once, on their way through shared memory. The warp
+// with the newest position inserts its key and value into its operands and into the cache.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kv_token.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 template <typename T, int D> struct fresh {
     memory<D> all;
-    uint4 q[D / 32][2][32]; // operands of every lane: rounded, then what is lost
+    uint4 q[D / 32][2][32]; // operands of every lane: rounded to 16 bits, then the rounding error
     __align__(16) T k[D], v[D];
 };
 
@@ -24,7 +24,7 @@ template <typename T, int D> struct step {
         : n(params), mem(of), k(params.a, of.all), position(params.a.in.position[blockIdx.z]) {
     }
 
-    // Channels c and c + 1, and c + D / 2 and the one behind, of a head: turned.
+    // Rotated channels c, c + 1, c + D / 2 and c + D / 2 + 1 of a head.
     __device__ __forceinline__ void turn(const float *x, int c, float2 &low, float2 &high) const {
         const float4 t = *(const float4 *)(n.cs + (int64_t)k.query * D + 2 * c);
         const float2 a = *(const float2 *)(x + c), b = *(const float2 *)(x + c + D / 2);
@@ -79,7 +79,7 @@ template <typename T, int D> struct step {
         }
     }
 
-    // The newest key, if it is one of the sixteen from `key` on.
+    // Inserts the newest key if it is among the sixteen from `key` on.
     __device__ __forceinline__ void add_key(int64_t base, int key) {
         const int at = position - key;
         if (at < 0 || at >= 16 || at % 8 != k.row) {
@@ -120,7 +120,7 @@ template <typename T, int D> struct step {
         const pieces of(k.p, k.query);
         const int sequence = sequence_of(k.p.in, k.query), first = of.start + (int)blockIdx.x * of.piece;
         const int begin = max(first, of.seen.first), end = of.end(blockIdx.x), old = min(end, position);
-        int key = first + k.warp * 16; // the 16 positions lie in one page
+        int key = first + k.warp * 16; // the 16 positions are in one page
         int64_t base = 0;
         if (key < end) {
             base = paged_row(k.p.in, sequence, key);
@@ -128,7 +128,7 @@ template <typename T, int D> struct step {
             k.load_values(base, key, begin, old);
         }
         wait_for_launch_ahead();
-        if (begin < end) { // for all threads alike
+        if (begin < end) { // uniform over all threads
             turn_queries();
             if (position < end) {
                 turn_key();

@@ -1,4 +1,4 @@
-/* attention_new.h - what attention_new.c hands to attention_new.cu. */
+/* attention_new.h - parameters that attention_new.c passes to attention_new.cu. */
 #ifndef DVK_CUDA_ATTENTION_NEW_H
 #define DVK_CUDA_ATTENTION_NEW_H
 

@@ -1,4 +1,4 @@
-/* attention_new_host.h - what the host sides of "attention_new" and "attention_out" share. */
+/* attention_new_host.h - shared code of the host sides of "attention_new" and "attention_out". */
 #ifndef DVK_CUDA_ATTENTION_NEW_HOST_H
 #define DVK_CUDA_ATTENTION_NEW_HOST_H
 
@@ -16,7 +16,7 @@ static inline int dvk_attention_new_fits(const dvk_attention_new_args *n) {
            2 * n->pairs == a->dim && a->m <= 4096;
 }
 
-/* But for splits. */
+/* All parameters except splits. */
 static inline dvk_attention_new_params dvk_attention_new_of(const dvk_attention_new_args *n) {
     return (dvk_attention_new_params){.a = dvk_attention_kv_of(&n->a),
                                       .k = dvk_rows_of(&n->k, n->a.kv_heads),

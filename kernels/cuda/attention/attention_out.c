@@ -1,4 +1,4 @@
-/* attention_out.c - "attention_out" on CUDA: where W is small, a cluster for each key head does what would take two launches. */
+/* attention_out.c - "attention_out" on CUDA. If W is small, one cluster per key head replaces two launches. */
 #include "kernels/cuda/attention/attention_out.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 extern const dvk_cuda_kernel dvk_attention_out_cuda;
 
-enum { HEADS = 8 /* that share a key head at most */, AT_ONCE = 32 /* rows of W that a block multiplies */ };
+enum { HEADS = 8 /* maximum per key head */, AT_ONCE = 32 /* rows of W that a block multiplies */ };
 
 static dvk_linear_args as_linear(const dvk_attention_out_args *a) {
     return (dvk_linear_args){.n = a->n, .k = a->of.a.heads * a->of.a.dim, .type = a->type};
@@ -20,7 +20,7 @@ static int32_t rows_of(const dvk_attention_out_args *a) {
     return (int32_t)((a->n + DVK_OUT_CLUSTER - 1) / DVK_OUT_CLUSTER);
 }
 
-/* Pieces of W that a thread keeps. */
+/* Number of pieces of W that a thread holds. */
 static int64_t pieces_of(const dvk_attention_out_args *a) {
     return (rows_of(a) + AT_ONCE - 1) / AT_ONCE * (a->of.a.heads / a->of.a.kv_heads);
 }

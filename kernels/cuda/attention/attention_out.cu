@@ -1,6 +1,6 @@
-// attention_out.cu - see attention_out.c. A cluster is a key head: its blocks share the positions, tell each other what they
-// have found, and multiply rows of W each with what all heads of the key head give. A block's part of W is on its way to
-// registers before the launch waits.
+// attention_out.cu - see attention_out.c. A cluster processes a key head. Its blocks share the positions and exchange
+// their results. Each block then multiplies rows of W with the results of all heads of the key head. A block loads its
+// part of W into registers before the launch waits.
 #include "kernels/cuda/attention/attention_new.cuh"
 #include "kernels/cuda/attention/attention_out.h"
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ void send4(float *mine, int rank, const float (&v)[4]
 template <typename T> struct out {
     const dvk_attention_out_params &p;
     exchanged<T> &mem;
-    uint4 w[DVK_OUT_PIECES]; // of a row as many as the key head has heads, then of the next
+    uint4 w[DVK_OUT_PIECES]; // pieces of a row for each head of the key head, then of the next row
     step<T, D> work;
 
     __device__ __forceinline__ out(const dvk_attention_out_params &params, exchanged<T> &of)
@@ -54,7 +54,7 @@ template <typename T> struct out {
         return {(int)threadIdx.x / SHARE, 0};
     }
 
-    // -1: there is no such row.
+    // -1: no such row.
     __device__ __forceinline__ int row_of(place at) const {
         const int row = (int)blockIdx.x * p.rows + at.row;
         return at.row < p.rows && row < p.n ? row : -1;
@@ -74,7 +74,7 @@ template <typename T> struct out {
         }
     }
 
-    // A warp's head goes to all blocks of the cluster.
+    // Sends a warp's head to all blocks of the cluster.
     __device__ __forceinline__ void tell() {
         const auto j = work.k.join_warps();
         const int head = work.k.warp, lane = work.k.lane, rank = work.k.rank;
@@ -128,7 +128,7 @@ template <typename T> struct out {
             for (int c = 0; c < 8; c++) {
                 sum = fmaf(x[c], mem.y[c / 4][chunk_of(at)][c % 4], sum);
             }
-            if (at.head + 1 < work.k.heads) { // for all threads alike
+            if (at.head + 1 < work.k.heads) { // uniform over all threads
                 continue;
             }
 #pragma unroll

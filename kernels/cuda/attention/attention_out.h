@@ -1,4 +1,4 @@
-/* attention_out.h - what attention_out.c hands to attention_out.cu. */
+/* attention_out.h - parameters that attention_out.c passes to attention_out.cu. */
 #ifndef DVK_CUDA_ATTENTION_OUT_H
 #define DVK_CUDA_ATTENTION_OUT_H
 
@@ -7,7 +7,7 @@
 enum {
     DVK_OUT_CLUSTER = 8,
     DVK_OUT_DIM = 64,
-    DVK_OUT_PIECES = 12 /* of 16 bytes of W that a thread keeps at most */
+    DVK_OUT_PIECES = 12 /* maximum number of 16-byte pieces of W per thread */
 };
 
 typedef struct dvk_attention_out_params {
@@ -16,7 +16,7 @@ typedef struct dvk_attention_out_params {
     float *parts;
     int64_t w_row; /* bytes */
     int32_t n;
-    int32_t rows; /* of W that a block multiplies */
+    int32_t rows; /* rows of W per block */
 } dvk_attention_out_params;
 
 #endif

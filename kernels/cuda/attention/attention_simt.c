@@ -1,4 +1,4 @@
-/* attention_simt.c - attention in f32 for everything that the faster kernels leave. */
+/* attention_simt.c - host side of attention in f32 for all cases that the faster kernels do not support. */
 #include "kernels/cuda/attention/attention_simt.h"
 
 #include <math.h>

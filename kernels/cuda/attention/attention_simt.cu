@@ -1,6 +1,7 @@
-// attention_simt.cu - attention in f32, for any sizes, types and strides. A block finds 64 queries' sums over SLAB
-// channels of a head, 96 keys at a time; a head of more channels is cut into slabs, each with the scores found anew.
-// What is read comes in parts, first of q and k, then of v, the next on its way while one is used.
+// attention_simt.cu - attention in f32 for any sizes, types and strides. A block computes 64 queries' sums over SLAB
+// channels of a head, 96 keys at a time. Heads with more channels are cut into slabs, and each slab recomputes the
+// scores. Inputs are read in parts, first of q and k, then of v. The copy of the next part overlaps the use of the
+// current one.
 #include "kernels/cuda/attention/attention_common.cuh"
 #include "kernels/cuda/attention/attention_simt.h"
 #include "kernels/cuda/common/elem.cuh"
@@ -18,10 +19,10 @@ enum {
     V_ROWS = 8, // keys of v in a part
     PART = DVK_ATTENTION_SIMT_PART,
     P_PITCH = DVK_ATTENTION_SIMT_P_PITCH,
-    OWN_KEYS = BN / 16 // of a thread's scores, 16 apart; they are of four queries
+    OWN_KEYS = BN / 16 // scores of a thread, 16 keys apart, for each of four queries
 };
 
-// Four channels from c on to shared memory, zeros past `dim`. Waits only for what needs conversion.
+// Copies four channels from c on to shared memory, with zeros past `dim`. Synchronous only if a conversion is needed.
 __device__ __forceinline__ void copy4(float *to, const dvk_elem_view &v, int64_t token, int c, int dim, bool valid) {
     if (v.vector) {
         const float *from = (const float *)v.data + (valid && c < dim ? token + c : 0);
@@ -42,7 +43,7 @@ __device__ __forceinline__ void copy4(float *to, const dvk_elem_view &v, int64_t
     *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
 }
 
-// Tokens first .. of one head and picture, whose channel 0 is `head` elements in; COLS channels from c0 on.
+// Tokens from `first` on of one head and picture, whose channel 0 is `head` elements in; COLS channels from c0 on.
 template <int ROWS, int COLS, int TO_PITCH>
 __device__ __forceinline__ void load_tile(float *to, const dvk_elem_view &v, int w, int64_t head, int first, int count,
                                           int c0, int dim) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ void load_tile(float *to, const dvk_elem_view &v, int
 }
 
 template <int SLAB> struct simt {
-    enum { COLS = SLAB / 128, ROWS = BM / 8 }; // of a thread's sums: four channels each, 128 apart; queries
+    enum { COLS = SLAB / 128, ROWS = BM / 8 }; // a thread's sums: four channels each, 128 apart; queries
     const dvk_attention_simt_params &p;
     float *parts, *probs, *shrinks;
     int64_t q_head, k_head, v_head;
@@ -90,7 +91,7 @@ template <int SLAB> struct simt {
         }
     }
 
-    // Part i is there; the one after it is on its way.
+    // Returns part i; the next part is in flight.
     __device__ __forceinline__ const float *next_part(int i) {
 #if __CUDA_ARCH__ >= 800
         asm volatile("cp.async.wait_all;" ::: "memory");
@@ -160,7 +161,7 @@ template <int SLAB> struct simt {
         }
     }
 
-    // What per-query numbers in `shrinks` say, for this thread's sums
+    // Applies the per-query factors in `shrinks` to this thread's sums
     __device__ __forceinline__ void scale_sums() {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {

@@ -1,4 +1,4 @@
-/* attention_simt.h - what attention_simt.c hands to attention_simt.cu. */
+/* attention_simt.h - parameters that attention_simt.c passes to attention_simt.cu. */
 #ifndef DVK_CUDA_ATTENTION_SIMT_H
 #define DVK_CUDA_ATTENTION_SIMT_H
 
@@ -16,11 +16,11 @@ enum {
 };
 
 typedef struct dvk_attention_simt_params {
-    dvk_elem_view q, k, v, y; /* vector: every four channels of a head from a multiple of four on begin at 16 bytes */
-    int32_t w[4];             /* of q, k, v, y: tokens of a row; 0: rows follow each other evenly */
+    dvk_elem_view q, k, v, y; /* vector: every aligned group of four channels of a head is 16-byte aligned */
+    int32_t w[4];             /* of q, k, v, y: tokens per row; 0: rows are evenly spaced */
     int32_t queries, keys;
     int32_t dim_qk, dim_v; /* channels of a head */
-    int32_t slabs;         /* pieces that dim_v is cut into; each is a block of its own */
+    int32_t slabs;         /* pieces of dim_v, one block each */
     float scale_log2;      /* scale * log2(e) */
 } dvk_attention_simt_params;
 

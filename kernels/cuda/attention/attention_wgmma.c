@@ -1,4 +1,5 @@
-/* attention_wgmma.c - attention on Hopper for 16-bit views and heads of 512 channels: the middle block of a KL VAE. */
+/* attention_wgmma.c - host side of attention on Hopper for 16-bit views and heads of 512 channels: the middle block of
+ * a KL VAE. */
 #include "kernels/cuda/attention/attention_wgmma.h"
 
 #include <math.h>
@@ -27,8 +28,8 @@ static int64_t keys_of(const dvk_attention_args *a) {
     return a->k.h * a->k.w;
 }
 
-/* Equal pieces for `pairs` pairs of blocks, all at once. To begin and end a unit takes some steps; to join the
- * parts, a launch and twice their traffic. */
+/* Time of equal pieces for `pairs` concurrent pairs of blocks. Prologue and epilogue of a unit cost some steps. Merging
+ * the parts costs a launch and twice their traffic. */
 static double time_of_pieces(const plan *p, int64_t pairs, const dvk_cuda_caps *caps) {
     const double share = (double)(p->units * p->steps) / (double)pairs;
     const double parts = pairs % p->units == 0 ? 1.0 : ceil(1.0 + share / (double)p->steps);
@@ -36,8 +37,8 @@ static double time_of_pieces(const plan *p, int64_t pairs, const dvk_cuda_caps *
     return ceil(share) + TERM(unit) * parts + (TERM(join) + joined) / TERM(step);
 }
 
-/* A unit per pair of blocks where that fills the device well. Otherwise as many pairs as it holds, which then do not
- * read the same keys at the same time: that has to be worth it. */
+/* One unit per pair of blocks if that fills the device well. Otherwise as many pairs as the device holds. These do not
+ * read the same keys at the same time, so the gain must outweigh that. */
 static plan plan_of(const dvk_attention_args *a, const dvk_cuda_caps *caps) {
     plan p = {.units = (queries_of(a) + ROWS - 1) / ROWS * a->heads * a->q.n, .steps = (keys_of(a) + STEP - 1) / STEP};
     const int64_t at_once = caps->processors / 2;
@@ -68,7 +69,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            (double)plan_of(a, caps).units * (double)plan_of(a, caps).steps < INT32_MAX / 64;
 }
 
-/* A step is 2 * 2 * 128 * 128 * 512 operations on two multiprocessors, at nearly their rate. */
+/* A step is 2 * 2 * 128 * 128 * 512 operations on two multiprocessors, at nearly their peak rate. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_args *a = args;
     const double step = 4.0 * ROWS * STEP * DIM / (2.0 * 1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors);

@@ -1,4 +1,4 @@
-// attention_wgmma.cuh - attention_wgmma_sm90.cu's division of work, its shared memory and the copies into it.
+// attention_wgmma.cuh - division of work, shared memory and copies of attention_wgmma_sm90.cu.
 #pragma once
 
 #include "kernels/cuda/attention/attention_common.cuh"
@@ -15,7 +15,7 @@ enum {
     KEYS = DVK_ATTENTION_WGMMA_KEYS,
     STAGES = DVK_ATTENTION_WGMMA_STAGES,
     STAGE = DVK_ATTENTION_WGMMA_STAGE,
-    MINE = KEYS / 2, // keys that this block finds scores of
+    MINE = KEYS / 2, // keys whose scores this block computes
     HALF = DIM / 2,  // channels that it sums
     BOX = 64,        // elements of a swizzled row
     Q_BOX = 64 * BOX * 2,
@@ -23,7 +23,7 @@ enum {
     V_BOX = V_ROWS * BOX * 2
 };
 
-struct layout { // of shared memory; addresses
+struct layout { // shared memory addresses
     uint32_t base;
     __device__ __forceinline__ uint32_t ring(int stage) const {
         return base + DVK_ATTENTION_WGMMA_RING + stage * STAGE;
@@ -48,10 +48,10 @@ struct layout { // of shared memory; addresses
     } // inbox is full
     __device__ __forceinline__ uint32_t taken(int warp) const {
         return barrier(2 * STAGES + 8 + warp);
-    } // the peer's is empty
+    } // the peer's inbox is empty
     __device__ __forceinline__ uint32_t added(int warp) const {
         return barrier(2 * STAGES + 16 + warp);
-    } // totals are there
+    } // totals have arrived
     __device__ __forceinline__ uint32_t queries_full() const {
         return barrier(2 * STAGES + 24);
     }
@@ -64,7 +64,7 @@ __device__ __forceinline__ int begin_of(const dvk_attention_wgmma_params &p, int
     return (int)((int64_t)pair * p.total_steps / p.pairs);
 }
 
-struct segment { // what a pair of blocks does of one unit
+struct segment { // part of one unit that a pair of blocks processes
     int unit, first, steps;
     __device__ __forceinline__ segment(const dvk_attention_wgmma_params &p, int at, int end) {
         unit = at / p.steps;
@@ -93,11 +93,11 @@ struct ring_place {
     }
 };
 
-// The copying warp's work, done by one thread
+// The producer: one thread of its warp
 struct producer {
     const void *q, *k, *v;
     layout at;
-    int side; // of the pair
+    int side; // block of the pair
     ring_place r;
 
     __device__ __forceinline__ void open_stage() {
@@ -116,7 +116,7 @@ struct producer {
         }
     }
 
-    // This side's keys first: their exponentials need not cross over.
+    // The keys of this block come first: their exponentials are local.
     __device__ __forceinline__ void values(int channel, int token, int picture) {
 #pragma unroll 1
         for (int i = 0; i < KEYS; i += V_ROWS, r.next()) {

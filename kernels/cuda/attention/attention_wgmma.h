@@ -1,4 +1,4 @@
-/* attention_wgmma.h - what attention_wgmma.c and attention_wgmma_sm90.cu agree on. */
+/* attention_wgmma.h - definitions shared by attention_wgmma.c and attention_wgmma_sm90.cu. */
 #ifndef DVK_CUDA_ATTENTION_WGMMA_H
 #define DVK_CUDA_ATTENTION_WGMMA_H
 
@@ -14,16 +14,16 @@ enum {
     /* shared memory, in bytes from a 1 KiB boundary */
     DVK_ATTENTION_WGMMA_RING = DVK_ATTENTION_WGMMA_ROWS * DVK_ATTENTION_WGMMA_DIM * 2,
     DVK_ATTENTION_WGMMA_INBOX = DVK_ATTENTION_WGMMA_RING + DVK_ATTENTION_WGMMA_STAGES * DVK_ATTENTION_WGMMA_STAGE,
-    DVK_ATTENTION_WGMMA_INBOX_BYTES = 2048 + 256, /* of a warp: exponentials, and what they are measured from */
+    DVK_ATTENTION_WGMMA_INBOX_BYTES = 2048 + 256, /* per warp: exponentials, and their frames */
     DVK_ATTENTION_WGMMA_TOTALS = DVK_ATTENTION_WGMMA_INBOX + 8 * DVK_ATTENTION_WGMMA_INBOX_BYTES,
     DVK_ATTENTION_WGMMA_TOTALS_BYTES = 64, /* of a warp */
     DVK_ATTENTION_WGMMA_BARRIERS = DVK_ATTENTION_WGMMA_TOTALS + 8 * DVK_ATTENTION_WGMMA_TOTALS_BYTES,
     DVK_ATTENTION_WGMMA_SHARED = DVK_ATTENTION_WGMMA_BARRIERS + (2 * DVK_ATTENTION_WGMMA_STAGES + 3 * 8 + 2) * 8
 };
 
-/* A unit is 128 queries of a head of a picture, and takes `steps`. All steps of all units lie in one row, which is cut
- * into `pairs` equal pieces, one per pair of blocks. A unit that is cut leaves its parts in `sums`, for a second launch
- * to join: the part that a pair begins with in slot 2 * pair, the one it ends with in the slot after it. */
+/* A unit is 128 queries of a head of a picture, and has `steps` steps. The steps of all units form one sequence. It is
+ * cut into `pairs` equal pieces, one per pair of blocks. Units that are cut leave their parts in `sums`, and a second
+ * launch merges them. The first part of a pair is in slot 2 * pair, its last part in slot 2 * pair + 1. */
 typedef struct dvk_attention_wgmma_params {
     void *y;
     int64_t y_sn, y_sw;
@@ -32,8 +32,8 @@ typedef struct dvk_attention_wgmma_params {
     int32_t steps, total_steps;
     int32_t pairs;
     float scale_log2; /* scale * log2(e) */
-    float *sums;      /* [2 * pairs][128][512], not yet divided */
-    float *totals;    /* [2 * pairs][128][2]: {what exponentials are measured from, their sum} */
+    float *sums;      /* [2 * pairs][128][512], before the division */
+    float *totals;    /* [2 * pairs][128][2]: {frame, sum of exponentials} */
 } dvk_attention_wgmma_params;
 
 #endif

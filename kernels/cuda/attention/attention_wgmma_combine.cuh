@@ -1,11 +1,11 @@
-// attention_wgmma_combine.cuh - joins what several pairs of blocks have found of one unit of attention_wgmma_sm90.cu.
+// attention_wgmma_combine.cuh - merges the results of several pairs of blocks for one unit of attention_wgmma_sm90.cu.
 #pragma once
 
 #include "kernels/cuda/attention/attention_wgmma.cuh"
 
 namespace attention {
 
-// A unit in parts: their sums, brought to the highest frame, over their totals. A warp per row.
+// Merges a unit: rescales the sums of its parts to the highest frame and divides by the total. One warp per row.
 template <typename T> __device__ __forceinline__ void combine(const dvk_attention_wgmma_params &p) {
     const int lane = (int)threadIdx.x % 32;
     const int row = (int)(blockIdx.x % (ROWS / 4) * 4 + threadIdx.x / 32);
@@ -13,7 +13,7 @@ template <typename T> __device__ __forceinline__ void combine(const dvk_attentio
     const int begin = unit * p.steps, end = begin + p.steps;
     const segment g(p, begin, end);
     const int first =
-        (int)(((begin + 1) * (int64_t)p.pairs - 1) / p.total_steps); // the pair that does the step at `begin`
+        (int)(((begin + 1) * (int64_t)p.pairs - 1) / p.total_steps); // the pair that processes the step at `begin`
     wait_for_launch_before();
     let_next_launch_begin();
     if (begin_of(p, first + 1) >= end || g.row0(p) + row >= p.queries) {

@@ -1,5 +1,4 @@
-// attention_wgmma_ptx.cuh - the two wgmma shapes of attention, and its remote stores between the blocks of a cluster.
-// sm_90a only.
+// attention_wgmma_ptx.cuh - the two wgmma shapes of attention, and stores between the blocks of a cluster. sm_90a only.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,13 +8,13 @@
 
 namespace hopper {
 
-// A tile in shared memory, 128-byte swizzled. Depth innermost: rows of 64 elements, eight rows per KiB. Above its 18 bits
-// an address holds the block's rank in the cluster.
+// Descriptor of a tile in shared memory with the 128-byte swizzle. Depth innermost: rows of 64 elements, eight rows per
+// KiB. The bits of an address above 18 hold the block's rank in the cluster.
 __device__ __forceinline__ uint64_t tile_of_rows(uint32_t address) {
     return wgmma_operand(address & 0x3ffff, 1024);
 }
 
-// Depth outermost: 64 columns side by side, the next 64 `apart` bytes further.
+// Depth outermost: 64 contiguous columns, the next 64 `apart` bytes further.
 __device__ __forceinline__ uint64_t tile_of_columns(uint32_t address, uint32_t apart) {
     return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
 }
@@ -56,7 +55,7 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// A box of a tensor map of {channel, token, picture}
+// Copies a box of a tensor map of {channel, token, picture}
 __device__ __forceinline__ void copy_box(uint32_t to, const void *map, int channel, int token, int picture,
                                          uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
@@ -65,7 +64,7 @@ __device__ __forceinline__ void copy_box(uint32_t to, const void *map, int chann
                  : "memory");
 }
 
-// To another block of the cluster; its barrier hears of the bytes.
+// Stores to another block of the cluster and counts the bytes at its barrier.
 __device__ __forceinline__ void send4(uint32_t to, const uint32_t *v, uint32_t barrier) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),

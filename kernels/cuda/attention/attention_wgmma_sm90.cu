@@ -1,6 +1,6 @@
 // attention_wgmma_sm90.cu - attention for heads of 512 channels on Hopper's wgmma. The two blocks of a cluster share
-// 128 queries: each finds the scores of half of the keys and sums half of the channels, so that the sums fit in
-// registers; the exponentials cross over.
+// 128 queries. Each block computes the scores of half of the keys and sums half of the channels, so that the sums fit
+// in registers. The blocks exchange the exponentials.
 #include "kernels/cuda/attention/attention_wgmma.cuh"
 #include "kernels/cuda/attention/attention_wgmma_combine.cuh"
 
@@ -8,14 +8,13 @@ using namespace attention;
 
 namespace {
 
-// The computing warps' work. A thread of a warpgroup holds rows lane / 4 and that + 8 of its warp's 16; index h says
-// which.
+// A consumer warpgroup. A thread holds rows lane / 4 and lane / 4 + 8 of its warp's 16; index h selects one.
 template <typename T> struct consumer {
     const dvk_attention_wgmma_params &p;
     layout at;
     ring_place r;
-    int keys;                      // that remain from this block's first one on
-    int warp, lane;                // warp: of both groups, 0 to 7
+    int keys;                      // remaining keys from this block's first one on
+    int warp, lane;                // warp: of both warpgroups, 0 to 7
     float o[128];                  // sums over the keys so far
     float s[32];                   // scores, then their exponentials
     uint32_t mine[16], theirs[16]; // exponentials as operands
@@ -48,7 +47,7 @@ template <typename T> struct consumer {
         for (int i = 0; i < DIM / (2 * BOX); i++) {
             barrier_wait(at.full(r.stage), r.phase);
             const uint64_t k = tile_of_rows(at.ring(r.stage));
-            asm volatile("" : "+r"(q_at)); // or all 32 descriptors are kept in registers that are not there
+            asm volatile("" : "+r"(q_at)); // prevents the compiler from holding all 32 descriptors in registers
             const uint64_t q = tile_of_rows(q_at + i * 2 * Q_BOX);
             wgmma_fence();
 #pragma unroll
@@ -100,7 +99,8 @@ template <typename T> struct consumer {
         }
     }
 
-    // Half of the scores' exponentials, 0 or 1, over the last step's: their products must have ended.
+    // Exponentials of half of the scores, 0 or 1. They overwrite those of the last step, whose products must have
+    // ended.
     __device__ __forceinline__ void exponentials(int half) {
         const float minus[2] = {-from(found[0]), -from(found[1])};
 #pragma unroll
@@ -149,7 +149,7 @@ template <typename T> struct consumer {
         __syncwarp();
     }
 
-    // Both blocks have named their frames of this step; the higher one is the new frame of everything.
+    // Takes the higher of both blocks' frames of this step as the new frame of all sums.
     __device__ __forceinline__ void join(const float (&other)[2]) {
         const bool same = found[0] == frame[0] && other[0] == frame[0] && found[1] == frame[1] && other[1] == frame[1];
         if (__all_sync(0xffffffffu, same)) {
@@ -178,7 +178,7 @@ template <typename T> struct consumer {
         }
     }
 
-    // One step's sums, and the exponentials of the step after it meanwhile.
+    // Sums of one step, overlapped with the exponentials of the next step.
     template <bool MORE> __device__ __forceinline__ void advance() {
         float other[2];
         if (MORE) {
@@ -240,7 +240,7 @@ template <typename T> struct consumer {
         parity ^= 2;
     }
 
-    // Each row's sum over the peer's keys
+    // Adds each row's sum over the peer's keys
     __device__ __forceinline__ void add_totals() {
         const uint32_t box = at.totals(warp) + lane / 4 * 8, peer = cluster_rank() ^ 1;
         sum[0] = quad_sum(sum[0]);
@@ -303,7 +303,7 @@ template <typename T> struct consumer {
                 keys = p.keys - g.first * KEYS - (int)cluster_rank() * MINE;
                 attend(g.steps);
             }
-            asm volatile("" : "+r"(t)); // found again rather than kept: registers are short
+            asm volatile("" : "+r"(t)); // recomputed rather than kept, to save registers
             const segment g(p, t, begin_of(p, pair + 1));
             if (g.steps == p.steps) {
                 store(g);
@@ -357,7 +357,7 @@ __device__ __forceinline__ void attend(const void *q, const void *k, const void 
         consumer<T> c(p, at);
         c.run();
     }
-    cluster_meet(); // the peer may still send to this block's memory
+    cluster_meet(); // the peer may still write to this block's memory
 }
 
 } // namespace

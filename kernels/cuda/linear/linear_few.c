@@ -1,5 +1,5 @@
-/* linear_few.c - "linear" of few rows on CUDA: W is read once, from memory into registers, for up to eight tokens at a
- * time. Every device; linear_stream.c is faster where it can be. */
+/* linear_few.c - host side of "linear" for few rows. W is read once, from memory into registers, for up to eight tokens
+ * at a time. It runs on every device; linear_stream.c is faster where it is supported. */
 #include "kernels/cuda/linear/linear_few.h"
 
 #include <stdbool.h>
@@ -11,12 +11,13 @@
 #define TERM(term) dvk_cuda_cost(caps, DVK_COST(linear_few, term))
 
 enum {
-    MOST = 16,              /* rows: two launches read W twice, the second time partly from the cache */
+    MOST = 16,              /* rows: two launches read W twice, the second time partly from L2 */
     SHARED = 48 << 10,      /* for x, so that several blocks fit */
-    SHARED_WIDE = 96 << 10, /* for four rows and more, whose registers allow for two blocks at most */
-    STATIC = 3 << 10,       /* shared memory of the kernels themselves */
-    EARLY = 4 << 20,        /* bytes of W from which on it is large, and the launch behind begins ahead of the wait; */
-    EARLY_WHOLE = 2 << 20   /* of whole numbers */
+    SHARED_WIDE = 96 << 10, /* for four rows and more, whose registers allow at most two blocks */
+    STATIC = 3 << 10,       /* static shared memory of the kernels */
+    /* size of W in bytes above which it counts as large, and the next launch begins before the wait; */
+    EARLY = 4 << 20,
+    EARLY_WHOLE = 2 << 20 /* of integers */
 };
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
@@ -28,18 +29,18 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
     const double rows = (double)(a->m < FEW_TOKENS ? a->m : FEW_TOKENS);
-    const double bytes = few_bytes(a) * (TERM(base) + TERM(each) * rows); /* products take their time, too */
+    const double bytes = few_bytes(a) * (TERM(base) + TERM(each) * rows); /* the products also take time */
     return (a->m > FEW_TOKENS ? 2.0 : 1.0) *
            (TERM(launch) + TERM(row) * rows + bytes / (TERM(memory) * caps->memory_gbs));
 }
 
-/* Bytes for x, with `beside` of what else lies there. */
+/* Bytes available for x, beside `beside` bytes of other data. */
 static int32_t room_of(int32_t beside, int32_t tokens, const dvk_cuda_caps *caps) {
     const int32_t wanted = tokens > 2 ? SHARED_WIDE : SHARED;
     return (caps->shared_bytes - STATIC < wanted ? caps->shared_bytes - STATIC : wanted) - beside;
 }
 
-/* Warps that share a row: more of them where blocks are few and rows long. most: chunks that there is room for. */
+/* Number of warps that share a row: more if blocks are few and rows long. most: limit by the available chunks. */
 static int32_t split_of(const dvk_linear_few_params *p, int32_t rows, int64_t fit, int32_t most) {
     const int32_t outputs = p->glu ? rows / 2 : rows;
     const int32_t at_a_time = 32 * (rows == 2 ? 4 : 2); /* chunks, as in linear_few.cu */
@@ -62,7 +63,8 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
     dvk_linear_few_params p = few_params(a, first, FEW_TOKENS);
     const int32_t tokens = few_tokens(p.m);
     const int32_t bytes = few_chunk_shared(kind, tokens);
-    const int32_t rows = tokens > 2 || dvk_lin_nibbles(kind) ? 4 : 2; /* of a warp at a time, as in linear_few.cu */
+    /* rows of a warp at a time, as in linear_few.cu */
+    const int32_t rows = tokens > 2 || dvk_lin_nibbles(kind) ? 4 : 2;
     const bool whole = kind > LIN_BF16;
     p.early = few_bytes(a) > (whole ? EARLY_WHOLE : EARLY);
     const bool large = p.early && !whole && tokens == 1 && p.more == NULL;

@@ -1,11 +1,13 @@
-// linear_few.cu - see linear_few.c. A warp multiplies R rows of W at a time, each lane 16 bytes of every 512; several warps
-// may share their rows. The first weights of a block, which no launch ahead has written, are on their way before the
-// launch waits for those. LARGE: the weights take longer than the wait, and what counts is how many are under way: more
-// blocks with fewer registers, which fetch nothing else ahead. MORE: x is a sum of rows.
+// linear_few.cu - see linear_few.c. A warp multiplies R rows of W at a time; each lane reads 16 bytes of every 512.
+// Several warps may share their rows. No preceding launch writes W, so a block loads its first weights before the
+// launch waits.
+// LARGE: W takes longer than the wait, and the number of bytes in flight matters most. There are more blocks with fewer
+// registers, and no other data is fetched early.
+// MORE: x is a sum of rows.
 #include "kernels/cuda/linear/linear_few.cuh"
 
 template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
-    enum { U = R == 2 ? 4 : 2 }; // chunks of a row under way at a time
+    enum { U = R == 2 ? 4 : 2 }; // chunks of a row in flight
 
     const dvk_linear_few_params &p;
     int lane, part, group, step; // step: chunks from one of this lane's to the next
@@ -29,7 +31,7 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
         return group_count;
     }
 
-    // Row r of this warp's in a tile; the last one again where there are no more.
+    // Row r of this warp in a tile; beyond the end, the last row again.
     __device__ int64_t row_of(int tile, int r) const {
         const int o = (tile * groups() + group) * outputs + (p.glu ? r % (R / 2) : r);
         return (o < p.n ? o : p.n - 1) + (int64_t)(p.glu && r >= R / 2 ? p.n : 0);
@@ -63,7 +65,7 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
         }
     }
 
-    // What of the first tile is not under way yet.
+    // Fetches the part of the first tile that is not in flight yet.
     __device__ void look_ahead_rest(int at) const {
         for (at += U * step; at < p.chunks; at += step) {
             if (lane % 8 == 0) {
@@ -101,7 +103,7 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
         }
     }
 
-    // A thread has one result of a tile at most; p.n: none.
+    // A thread has at most one result of a tile; p.n: none.
     __device__ int output_of(int tile) const {
         const int of = threadIdx.x / M >> outputs_log;
         const int o = (tile * groups() + of) * outputs + (threadIdx.x / M & (outputs - 1));
@@ -119,7 +121,8 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
         __syncthreads();
     }
 
-    // Chunks [first, end) of a tile; the first of them are under way, and so are the next ones when it ends.
+    // Processes chunks [first, end) of a tile. The first of them are in flight; at the end the first ones of the next
+    // tile are.
     __device__ void go_through(const uint4 *x, int tile, int first, int end, int own) {
         for (int at = first + own; at < end; at += U * step) {
             multiply(x, at, first, end);
@@ -132,7 +135,7 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
         }
     }
 
-    // Before the launch ahead has ended.
+    // Runs before the preceding launch has ended.
     __device__ void fetch_ahead(uint4 *x) {
         load(blockIdx.x, 32 * part + lane, p.chunks);
         look_ahead_rest(32 * part + lane);
@@ -162,7 +165,7 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
         add_res(p, threadIdx.x % M, output_of(tile), extras);
     }
 
-    // Tiles of rows, one after the other; x in phases where it does not fit.
+    // Processes tiles of rows one after the other; x is staged in phases if it does not fit.
     __device__ void run(uint4 *x, float (*sums)[FEW_WARPS * 32], float *kept) {
         const int tiles = (p.n + groups() * outputs - 1) / (groups() * outputs);
         const int own = 32 * part + lane;
@@ -186,7 +189,7 @@ template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
                         wait_until_brought(); // the norm's factors
                     }
                     if (LARGE || first > 0 || tile != (int)blockIdx.x) {
-                        __syncthreads(); // x of the phase before has been read
+                        __syncthreads(); // the previous phase of x is no longer in use
                     }
                     stage(x, first, end - first, squares);
                 }

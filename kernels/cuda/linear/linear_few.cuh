@@ -1,4 +1,4 @@
-// linear_few.cuh - the parts of linear_few.cu: 16 bytes of weights at a time, against x in shared memory.
+// linear_few.cuh - parts of linear_few.cu: products of 16 bytes of weights with x in shared memory.
 #pragma once
 
 #include "kernels/cuda/linear/linear_few_x.cuh"
@@ -6,7 +6,7 @@
 
 struct few_chunk {
     uint4 w;
-    uint2 head; // of its block, or of a pair of them
+    uint2 head; // head of its block, or heads of a pair of blocks
 };
 
 __device__ __forceinline__ uint4 stream16(const unsigned char *p) {
@@ -123,9 +123,9 @@ __device__ __forceinline__ void add_blocks(const few_chunk (&c)[R], const uint4 
     }
 }
 
-// ---- what becomes of the sums ----
+// ---- epilogue of the sums ----
 
-// Sums over the lanes of N values: lane l gets number l / (32 / N). FAR: how far apart the lanes are that add up next.
+// Sums N values over the lanes: lane l returns number l / (32 / N). FAR: distance of the lanes that are added next.
 template <int N, int FAR = 16> __device__ __forceinline__ float sum_lanes(float (&v)[N]) {
     const bool up = (threadIdx.x & FAR) != 0;
     float left[N > 1 ? N / 2 : 1];
@@ -157,7 +157,7 @@ __device__ __forceinline__ float gated(int act, float x) {
     }
 }
 
-// What is added to a sum: fetched while W streams by, biases before the launch waits.
+// Addends of a sum. They are fetched while W streams, biases before the launch waits.
 struct few_extras {
     float bias, res;
 };
@@ -181,7 +181,7 @@ __device__ __forceinline__ few_extras extras_of(const dvk_linear_few_params &p, 
     return e;
 }
 
-// other: of a GLU, else not looked at
+// other: of a GLU, otherwise unused
 __device__ __forceinline__ void put_result(const dvk_linear_few_params &p, int token, int o, float sum, float other,
                                            const few_extras &e) {
     float t = gated(p.act, sum + e.bias);

@@ -1,4 +1,4 @@
-/* linear_few_host.h - what the host sides of "linear" of few rows share. */
+/* linear_few_host.h - shared code of the host sides of "linear" for few rows. */
 #ifndef DVK_CUDA_LINEAR_FEW_HOST_H
 #define DVK_CUDA_LINEAR_FEW_HOST_H
 
@@ -29,14 +29,14 @@ static inline int few_more_fits(const dvk_linear_args *a) {
                                (uintptr_t)a->sum % 16 == 0);
 }
 
-/* Rows of f32 that are changed as they are read: four values at a time, a norm's factors beside them. */
+/* 1 if rows of f32 are normalised or summed while they are staged: four values at a time, with a norm's factors. */
 static inline int few_changes(const dvk_linear_args *a) {
     return few_more_fits(a) && a->x.form == DVK_ROWS_F32 && (uintptr_t)a->x.data % 16 == 0 &&
            (a->m == 1 || a->x.row % 4 == 0) && a->k % 4 == 0 &&
            (a->norm == NULL || ((uintptr_t)a->norm % 16 == 0 && a->k <= FEW_NORM));
 }
 
-/* Float weights times rows of f32, f16 or bf16, products in f32; integer weights times q8. */
+/* Supported forms: float weights times rows of f32, f16 or bf16 with products in f32; integer weights times q8. */
 static inline int few_forms(const dvk_linear_args *a) {
     const int fit = few_rows_of(a) < INT32_MAX / 2 && a->k < INT32_MAX / 2 && few_any_float(&a->y);
     const int whole = lin_kind_of(a->type) > LIN_BF16;
@@ -48,7 +48,7 @@ static inline int few_forms(const dvk_linear_args *a) {
                                          : few_any_float(&a->x);
 }
 
-/* Bytes of shared memory that a norm's factors take. */
+/* Shared memory of a norm's factors in bytes. */
 static inline int32_t few_norm_shared(const dvk_linear_args *a) {
     return a->norm != NULL ? (int32_t)a->k * 4 : 0;
 }
@@ -62,12 +62,12 @@ static inline dvk_elem_view few_view(const dvk_rows *x, int64_t m, int64_t first
                            .vector = (uintptr_t)data % 16 == 0 && (m == 1 || x->row * size % 16 == 0)};
 }
 
-/* Tokens that a kernel is made for: the next power of two. */
+/* Number of tokens of the kernel: the next power of two. */
 static inline int32_t few_tokens(int64_t m) {
     return m > 4 ? 8 : m > 2 ? 4 : (int32_t)m;
 }
 
-/* Bytes of shared memory that x of one chunk takes, of all tokens. */
+/* Shared memory of x for one chunk of all tokens, in bytes. */
 static inline int32_t few_chunk_shared(lin_kind kind, int32_t tokens) {
     const int32_t bytes = kind == LIN_F32         ? 16
                           : kind <= LIN_BF16      ? 32
@@ -76,13 +76,14 @@ static inline int32_t few_chunk_shared(lin_kind kind, int32_t tokens) {
     return bytes * tokens;
 }
 
-/* Dynamic shared memory to ask for: what is allowed for on its own (cuda.h) counts without a kernel's static part. */
+/* Dynamic shared memory to request. launch() allows 48 KiB without a request (cuda.h), less the kernel's static part.
+ */
 static inline uint32_t few_shared(int32_t bytes, int32_t own) {
     const int32_t most = 48 << 10;
     return (uint32_t)(bytes > most - own && bytes <= most ? most + 16 : bytes);
 }
 
-/* Of up to `most` tokens from `first` on, but for split and phase. */
+/* Parameters for up to `most` tokens from `first` on, except split and phase. */
 static inline dvk_linear_few_params few_params(const dvk_linear_args *a, int64_t first, int64_t most) {
     const dvk_linear_layout l = dvk_linear_layout_of(lin_kind_of(a->type), few_rows_of(a), a->k);
     const int64_t m = a->m - first < most ? a->m - first : most;

@@ -1,4 +1,4 @@
-// linear_few_x.cuh - x of few rows on its way into shared memory: as it is, or normalised, or as whole numbers.
+// linear_few_x.cuh - stages x of few rows in shared memory: copied, normalised, or quantised.
 #pragma once
 
 #include "kernels/cuda/common/elem.cuh"
@@ -6,7 +6,7 @@
 #include "kernels/cuda/linear/linear_layout.h"
 #include "kernels/cuda/norm/rows.cuh"
 
-// Threads of a block that stage; where they are not all, who includes this says how many.
+// Number of threads of a block that stage x; an includer may define fewer than all.
 #ifndef FEW_STAGING
 #define FEW_STAGING blockDim.x
 #endif
@@ -19,17 +19,17 @@ template <int KIND> constexpr __host__ __device__ bool is_float() {
     return KIND <= LIN_BF16;
 }
 
-// ---- as it is ----
+// ---- copied ----
 
-// Rows of 16-byte pieces, so that the lanes of a warp read one behind the other: of f32 W [chunk], of 16-bit W two planes,
-// the first and the last four values of each chunk; of integers the blocks as they are.
+// Rows of 16-byte pieces, so that the lanes of a warp read contiguous memory. For f32 W: [chunk]. For 16-bit W: two
+// planes, the first and the last four values of each chunk. For integers: the blocks unchanged.
 template <int KIND> __device__ __forceinline__ int x_row(int phase) {
     return KIND == LIN_F32    ? phase
            : is_float<KIND>() ? 2 * phase
                               : phase * chunk_elements<KIND>() / LIN_BLOCK * (int)(sizeof(dvk_q8) / 16);
 }
 
-// 16 bytes, or zeros, on their way into shared memory: all of a thread's at a time, where the device can.
+// Copies 16 bytes, or zeros, into shared memory; asynchronously if the device supports it.
 __device__ __forceinline__ void bring(uint4 *to, const void *from, bool some) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
@@ -46,7 +46,7 @@ __device__ __forceinline__ void wait_until_brought() {
 #endif
 }
 
-// Any other rows than aligned f32.
+// All other rows than aligned f32.
 template <int KIND, int M>
 __device__ __noinline__ void stage_any(const dvk_linear_few_params &p, uint4 *to, int first, int count) {
     constexpr int PER = 8 / chunk_elements<KIND>();
@@ -110,14 +110,14 @@ __device__ __forceinline__ void stage_blocks(const dvk_linear_few_params &p, uin
 
 // ---- changed ----
 
-// From before the launch ahead has ended.
+// May run before the preceding launch has ended.
 __device__ __forceinline__ void bring_norm(const dvk_linear_few_params &p, uint4 *to) {
     for (int i = threadIdx.x; p.norm != nullptr && i < p.k / 4; i += FEW_STAGING) {
         bring(to + i, p.norm + 4 * i, true);
     }
 }
 
-// Three rows are on their way together; one block says what came of it.
+// Loads three rows at a time. One block stores the sum.
 __device__ __forceinline__ float4 add_more(const dvk_linear_few_params &p, int at, float4 v) {
     constexpr int TOGETHER = 3;
     for (int first = 0; first < p.n_more; first += TOGETHER) {
@@ -138,7 +138,7 @@ __device__ __forceinline__ float4 add_more(const dvk_linear_few_params &p, int a
     return v;
 }
 
-// Four values of a token; zeros behind its end. MORE: of rows that are one.
+// Four values of a token, with zeros behind its end. MORE: x is the sum of several rows.
 template <bool MORE> __device__ __forceinline__ float4 fetch4(const dvk_linear_few_params &p, int token, int at) {
     const bool some = token < p.m && at < p.k;
     const float4 v =
@@ -149,7 +149,7 @@ template <bool MORE> __device__ __forceinline__ float4 fetch4(const dvk_linear_f
     return v;
 }
 
-// Times the norm's factors; their squares are summed up.
+// Multiplies by the norm's factors and adds the squares.
 __device__ __forceinline__ void take4(const dvk_linear_few_params &p, const float4 *norm, int at, float4 &v,
                                       float &squares) {
     if (p.norm != nullptr && at < p.k) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void take4(const dvk_linear_few_params &p, const floa
     }
 }
 
-// Whole numbers of four values as bytes: adding 1.5 * 2^23 rounds, ties to even, and leaves them in the lowest bits.
+// Rounds four values to bytes: adding 1.5 * 2^23 rounds, ties to even, and leaves the integer in the lowest bits.
 __device__ __forceinline__ uint32_t whole4(const float4 &v, float inverse) {
     const float big = 12582912.0f;
     const uint32_t a = __float_as_uint(__fadd_rn(__fmul_rn(v.x, inverse), big));
@@ -173,7 +173,7 @@ __device__ __forceinline__ float largest4(const float4 &v) {
     return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 }
 
-// Eight of a block's 32 values in each of four neighbouring threads; the whole warp is here.
+// Each of four neighbouring threads has eight of a block's 32 values; the whole warp calls it.
 __device__ __forceinline__ void keep_q8(dvk_q8 *block, const float4 &v, const float4 &w, bool some) {
     float top = fmaxf(largest4(v), largest4(w));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
@@ -202,7 +202,7 @@ __device__ __forceinline__ void stage_floats(const dvk_linear_few_params &p, uin
 #pragma unroll
     for (int t = 0; t < M; t++) {
         for (int i = threadIdx.x; i < items; i += 2 * FEW_WARPS * 32) {
-            float4 v[2]; // on their way together
+            float4 v[2]; // loads in flight together
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 const int at = i + j * FEW_WARPS * 32;
@@ -223,7 +223,7 @@ __device__ __forceinline__ void stage_floats(const dvk_linear_few_params &p, uin
 template <int KIND, int M, bool MORE>
 __device__ __forceinline__ void stage_whole(const dvk_linear_few_params &p, uint4 *to, const float4 *norm, int first,
                                             int count, float (&squares)[M]) {
-    constexpr int AHEAD = M == 1 && !MORE ? 2 : 1; // on their way together
+    constexpr int AHEAD = M == 1 && !MORE ? 2 : 1; // loads in flight together
     const int from = first * chunk_elements<KIND>(), row = x_row<KIND>(p.phase);
     const int items = (count * chunk_elements<KIND>() + LIN_BLOCK - 1) / LIN_BLOCK * 4; // of eight values
 #pragma unroll
@@ -239,7 +239,7 @@ __device__ __forceinline__ void stage_whole(const dvk_linear_few_params &p, uint
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) {
                 const int at = i + j * FEW_WARPS * 32;
-                if (at / 32 * 32 < items) { // for all of a warp alike
+                if (at / 32 * 32 < items) { // uniform over the warp
                     take4(p, norm, from + 8 * at, v[j][0], squares[t]);
                     take4(p, norm, from + 8 * at + 4, v[j][1], squares[t]);
                     keep_q8((dvk_q8 *)(to + t * row) + at / 4, v[j][0], v[j][1], at < items);
@@ -259,7 +259,7 @@ __device__ __forceinline__ void stage_changed(const dvk_linear_few_params &p, ui
     }
 }
 
-// Each warp's part of the sums of squares.
+// Stores each warp's part of the sums of squares.
 template <int M> __device__ __forceinline__ void keep_squares(float (&squares)[M], float *kept) {
 #pragma unroll
     for (int t = 0; t < M; t++) {
@@ -273,7 +273,7 @@ template <int M> __device__ __forceinline__ void keep_squares(float (&squares)[M
     }
 }
 
-// What a token's sums are multiplied by, instead of its x.
+// The norm's factor of a token, applied to its sums instead of its x.
 __device__ __forceinline__ float scale_of(const dvk_linear_few_params &p, const float *kept, int token) {
     float sum = 0.0f;
 #pragma unroll

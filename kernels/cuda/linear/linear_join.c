@@ -1,4 +1,4 @@
-/* linear_join.c - sums of "linear" whose k several blocks have shared. */
+/* linear_join.c - host side of split-k "linear": adds the partial sums of several blocks. */
 #include "kernels/cuda/linear/linear_join.h"
 
 enum { JOIN_BLOCK = 256 };

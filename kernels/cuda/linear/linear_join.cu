@@ -1,4 +1,4 @@
-// linear_join.cu - sums of "linear" whose k several blocks have shared: two columns of a row to a thread.
+// linear_join.cu - adds the partial sums of split-k "linear": two columns of a row per thread.
 #include "kernels/cuda/linear/linear_join.h"
 
 #include "kernels/cuda/common/elem.cuh"

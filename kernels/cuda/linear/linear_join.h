@@ -1,4 +1,4 @@
-/* linear_join.h - sums of "linear" whose k several blocks have shared. */
+/* linear_join.h - addition of the partial sums of split-k "linear". */
 #ifndef DVK_CUDA_LINEAR_JOIN_H
 #define DVK_CUDA_LINEAR_JOIN_H
 
@@ -13,7 +13,7 @@ typedef struct dvk_linear_join {
 #ifndef __CUDACC__
 enum { DVK_JOIN_SHARES = 8 };
 
-/* How many shares of k let so many tiles occupy the device; each has at least `least` steps. */
+/* Number of splits of k with which `tiles` tiles occupy the device; each split has at least `least` steps. */
 static inline int32_t dvk_join_shares(int64_t tiles, int64_t steps, int64_t least, int64_t at_once) {
     int64_t s = tiles > 0 ? at_once / tiles : 1;
     s = s < steps / least ? s : steps / least;

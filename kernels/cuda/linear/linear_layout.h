@@ -1,10 +1,10 @@
-/* linear_layout.h - how W of "linear" and "embed" lies on a device: one layout for all their kernels. Rows in the op's
- * order (glu: n of the gate, then n of the other factor), row behind row, from a 256-byte aligned base:
+/* linear_layout.h - the layout of W of "linear" and "embed" on a device, shared by all their kernels. Rows are in the
+ * op's order (glu: n of the gate, then n of the other factor) and contiguous, from a 256-byte aligned base:
  *     F32       [rows][k up to a multiple of 4], zeros behind k
  *     F16, BF16 [rows][k up to a multiple of 8], zeros behind k
  *     else      numbers [rows][blocks of 32 k][32 bytes, or 16 of nibbles: value i low in byte i, i + 16 high in it],
- *               then from `scales` on [rows][blocks, up to an even number where they are in pairs] heads of one or two
- *               pieces of 16 bits (quant_numbers.h). What lies behind k in the last block is not defined.
+ *               then from `scales` on [rows][blocks, an even number if they form pairs] heads of one or two
+ *               pieces of 16 bits (quant_numbers.h). Values behind k in the last block are undefined.
  * value = scale * (number - lin_zero) + minimum. */
 #ifndef DVK_CUDA_LINEAR_LAYOUT_H
 #define DVK_CUDA_LINEAR_LAYOUT_H
@@ -24,10 +24,10 @@ enum { DVK_LAYOUT_ALIGN = 256 };
 
 typedef struct dvk_linear_layout {
     lin_kind kind;
-    int32_t halves;    /* pieces of a head, 0: there is no second plane */
+    int32_t halves;    /* pieces of a head, 0: no second plane */
     int64_t row;       /* bytes of a row of the first plane, a multiple of 16 */
-    int64_t scales;    /* where the second plane begins */
-    int64_t scale_row; /* bytes of a row of it, where blocks are in pairs a multiple of 8 */
+    int64_t scales;    /* offset of the second plane */
+    int64_t scale_row; /* bytes of a row of it; a multiple of 8 if blocks form pairs */
     int64_t bytes;     /* of both */
 } dvk_linear_layout;
 
@@ -55,7 +55,7 @@ DVK_BOTH int64_t dvk_lin_row(lin_kind kind, int64_t k) {
                                    : dvk_lin_blocks(k) * 32;
 }
 
-/* rows: with glu both factors'. */
+/* rows: with glu those of both factors. */
 DVK_BOTH dvk_linear_layout dvk_linear_layout_of(lin_kind kind, int64_t rows, int64_t k) {
     dvk_linear_layout l;
     l.kind = kind;
@@ -67,7 +67,7 @@ DVK_BOTH dvk_linear_layout dvk_linear_layout_of(lin_kind kind, int64_t rows, int
     return l;
 }
 
-/* Host only, linear_pack.c. Row number `number`, as a file has it (quant.h), into its place. */
+/* Host only, linear_pack.c. Packs row number `number`, in the format of a file (quant.h). */
 void dvk_linear_layout_put(const dvk_linear_layout *l, dvk_wtype type, int64_t k, const void *row, int64_t number,
                            void *base);
 /* packed_bytes, pack_units and pack of every CUDA kernel of "linear"; a unit is DVK_LAYOUT_UNIT rows. */

@@ -1,5 +1,4 @@
-// linear_many.cuh - what becomes of a sum of "linear" before it is stored: bias, activation, the other factor,
-// residual.
+// linear_many.cuh - the epilogue of "linear": bias, activation, the other factor, residual.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -35,7 +34,7 @@ LINEAR_DEVICE void linear_store(void *p, int form, int64_t at, float v) {
     }
 }
 
-// All but GELU with erf and RELU2 are x sigmoid(x (a + b x^2)): (1 + tanh u) / 2 = sigmoid(2 u).
+// All activations except GELU with erf and RELU2 are x sigmoid(x (a + b x^2)): (1 + tanh u) / 2 = sigmoid(2 u).
 template <int N> LINEAR_DEVICE void linear_activate(float (&v)[N], int act) {
     if (act == DVK_GATE_NONE) {
         return;
@@ -48,13 +47,13 @@ template <int N> LINEAR_DEVICE void linear_activate(float (&v)[N], int act) {
     } else if (act == DVK_GATE_RELU2) {
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            v[i] = v[i] > 0.0f ? v[i] * v[i] : v[i] - v[i]; // a NaN stays one
+            v[i] = v[i] > 0.0f ? v[i] * v[i] : v[i] - v[i]; // keeps a NaN
         }
     } else {
         const float a = act == DVK_GATE_SILU ? 1.0f : act == DVK_GATE_GELU_QUICK ? 1.702f : 1.59576912f;
         const float b = act == DVK_GATE_GELU_TANH ? 0.0713548163f : 0.0f;
 #pragma unroll
-        for (int i = 0; i < N; i++) { // exp(88.7) and beyond: the quotient is zero, as it should be
+        for (int i = 0; i < N; i++) { // exp(88.7) and above: the quotient is zero, which is correct
             v[i] = __fdividef(v[i], 1.0f + __expf(-v[i] * fmaf(b * v[i], v[i], a)));
         }
     }
@@ -64,7 +63,7 @@ LINEAR_DEVICE float linear_bias(const dvk_linear_out &o, int column) { // with g
     return o.bias != nullptr && column < (o.glu ? 2 * o.n : o.n) ? __ldg(o.bias + column) : 0.0f;
 }
 
-// Two columns of a row; those there are none of are zero.
+// Two columns of a row; columns beyond the end are zero.
 LINEAR_DEVICE float2 linear_residual(const dvk_linear_out &o, int row, int column) {
     if (o.res == nullptr || row >= o.m || column >= o.n) {
         return make_float2(0.0f, 0.0f);
@@ -97,8 +96,8 @@ LINEAR_DEVICE void linear_store_pair(const dvk_linear_out &o, int row, int colum
     }
 }
 
-// What is added to and multiplied with the sums of two columns. Fetched for several pairs before any is stored: y may
-// be where the residual is, so that no load can be moved ahead of a store.
+// Addends and factors of the sums of two columns. They are fetched for several pairs before any store. y may alias the
+// residual, so the compiler cannot move loads ahead of stores.
 struct linear_extras {
     float2 bias, other, res; // other: of the other factor
 };
@@ -114,7 +113,7 @@ LINEAR_DEVICE linear_extras linear_fetch(const dvk_linear_out &o, int row, int c
     return e;
 }
 
-// Sums of two columns, with glu and behind them those of the other factor, to their places.
+// Stores the sums of two columns, with glu followed by those of the other factor.
 LINEAR_DEVICE void linear_finish(const dvk_linear_out &o, int row, int column, const float4 &sums,
                                  const linear_extras &e) {
     float v[2] = {sums.x + e.bias.x, sums.y + e.bias.y};

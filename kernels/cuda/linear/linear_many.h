@@ -1,4 +1,4 @@
-/* linear_many.h - what the kernels of "linear" for many rows share: what becomes of a sum. */
+/* linear_many.h - shared code of the kernels of "linear" for many rows: the epilogue. */
 #ifndef DVK_CUDA_LINEAR_MANY_H
 #define DVK_CUDA_LINEAR_MANY_H
 
@@ -13,7 +13,7 @@ typedef struct dvk_linear_out {
     int64_t y_row, res_row;
     int32_t y_form, res_form; /* dvk_dtype */
     int32_t m, n, act, glu;
-    int32_t y_pairs, res_pairs; /* two elements at an even column may be accessed at once */
+    int32_t y_pairs, res_pairs; /* two elements at an even column may be accessed together */
 } dvk_linear_out;
 
 #ifndef __CUDACC__
@@ -29,11 +29,11 @@ static inline int64_t dvk_many_rows(const dvk_linear_args *a) { /* of W */
     return a->glu ? 2 * a->n : a->n;
 }
 
-static inline int64_t dvk_many_bytes(const dvk_rows *r) { /* of an element that is no q8 */
+static inline int64_t dvk_many_bytes(const dvk_rows *r) { /* size of an element other than q8 */
     return (int64_t)dvk_dtype_size((dvk_dtype)r->form);
 }
 
-/* Whether rows begin at multiples of so many bytes. */
+/* 1 if rows begin at multiples of `bytes` bytes. */
 static inline int dvk_many_aligned(const dvk_rows *r, int64_t m, int64_t bytes) {
     return (uintptr_t)r->data % (uintptr_t)bytes == 0 && (m == 1 || r->row * dvk_many_bytes(r) % bytes == 0);
 }
@@ -59,18 +59,18 @@ static inline int dvk_many_is_16_bit(dvk_wtype t) {
     return t == DVK_W_F16 || t == DVK_W_BF16;
 }
 
-/* Tensor cores: x of W's own 16-bit type, or integers, which are turned into x's. */
+/* Types for tensor cores: x of W's 16-bit type, or integer W, which are converted to x's type. */
 static inline int dvk_many_pairs_with(const dvk_linear_args *a) {
     return (a->x.form == DVK_ROWS_F16 && a->type != DVK_W_BF16 && a->type != DVK_W_F32) ||
            (a->x.form == DVK_ROWS_BF16 && a->type != DVK_W_F16 && a->type != DVK_W_F32);
 }
 
-/* Rows and columns are counted in 32 bits; x is taken as it is. */
+/* 1 if rows and columns can be counted in 32 bits and x needs no norm or sum. */
 static inline int dvk_many_fits(const dvk_linear_args *a) {
     return a->norm == NULL && !a->rounded && a->m < 1 << 24 && dvk_many_rows(a) < 1 << 24 && a->k < 1 << 24;
 }
 
-/* Bytes that move between memory and the processors, at least. */
+/* Minimum traffic between memory and multiprocessors in bytes. */
 static inline double dvk_many_traffic(const dvk_linear_args *a) {
     const double x = (double)a->m * (double)a->k * (a->x.form == DVK_ROWS_Q8 ? 1.5 : (double)dvk_many_bytes(&a->x));
     const double y = (double)a->m * (double)a->n * (double)dvk_many_bytes(&a->y) * (a->res.data != NULL ? 2.0 : 1.0);

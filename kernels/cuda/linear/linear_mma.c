@@ -1,5 +1,5 @@
-/* linear_mma.c - "linear" of many rows on tensor cores with mma.sync: its tiles, shares of k, launches. Integer W
- * become 16-bit numbers in scratch memory first. */
+/* linear_mma.c - host side of "linear" for many rows on mma.sync: tiles, splits of k, launches. Integer W are first
+ * converted to 16-bit numbers in scratch memory. */
 #include "kernels/cuda/linear/linear_mma.h"
 
 #include <stdio.h>
@@ -27,12 +27,12 @@ typedef struct linear_choice {
     double ns;
 } linear_choice;
 
-/* Blocks of a processor, by their registers. */
+/* Blocks per multiprocessor, limited by registers. */
 static int64_t resident_of(const linear_tile *t) {
     return t->m == 128 ? 2 : 4;
 }
 
-/* What tensor cores do with mma.sync, as parts of the best. */
+/* Rate of the tensor cores with mma.sync, as a share of their peak. */
 static double share_of_peak(const dvk_cuda_caps *caps, const linear_tile *t) {
     return TERM(tensor) * (t->m == 128 ? 1.0 : TERM(small));
 }

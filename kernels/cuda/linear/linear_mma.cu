@@ -1,6 +1,6 @@
-// linear_mma.cu - "linear" of many rows with mma.sync: a block makes BM rows of x by BN rows of W from a ring of steps
-// in shared memory, pieces of 16 bytes exchanged within two rows of 64. With glu rows of W of the two factors take
-// turns by eights, so that a thread has both sums of a column.
+// linear_mma.cu - "linear" of many rows with mma.sync. A block multiplies BM rows of x by BN rows of W from a ring
+// buffer of stages in shared memory. 16-byte pieces are swizzled within two rows of 64 bytes. With glu, rows of W of
+// the two factors alternate by eights, so that a thread has both sums of a column.
 #include "kernels/cuda/linear/linear_mma.h"
 
 #include "kernels/cuda/common/elem.cuh"
@@ -33,7 +33,7 @@ LINEAR_DEVICE void store_piece(uint32_t to, const uint4 &v) {
                  : "memory");
 }
 
-// 16 bytes of which the first `bytes` are there; zeros behind them.
+// Copies 16 bytes, of which the first `bytes` are valid; zeros behind them.
 LINEAR_DEVICE void copy_piece(uint32_t to, const uint16_t *from, int bytes) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
@@ -108,7 +108,7 @@ struct place {
     int row, column, first, last; // of y; steps of k
 };
 
-// Some tiles along m for one n after the other, so that what is at work shares its W.
+// The tiles are ordered by groups along m for each n, so that concurrent blocks share W.
 template <class K> LINEAR_DEVICE place place_of(const dvk_linear_mma &p) {
     const int share = blockIdx.y, i = blockIdx.x, each = p.together * p.n_tiles;
     const int stripe = i / each, within = i - stripe * each;
@@ -117,7 +117,7 @@ template <class K> LINEAR_DEVICE place place_of(const dvk_linear_mma &p) {
             (int)((int64_t)p.steps * share / p.shares), (int)((int64_t)p.steps * (share + 1) / p.shares)};
 }
 
-// Row r of the tile's W among all rows; none there is: w_rows or more.
+// Index of the tile's row r of W among all rows; w_rows or more: no such row.
 LINEAR_DEVICE int w_row_of(const dvk_linear_mma &p, const place &t, int r) {
     if (!p.out.glu) {
         return t.column + r;
@@ -126,7 +126,7 @@ LINEAR_DEVICE int w_row_of(const dvk_linear_mma &p, const place &t, int r) {
     return column >= p.out.n ? p.w_rows : r & 8 ? p.out.n + column : column;
 }
 
-// What a thread copies of every step: one of the four pieces of some rows of x and of W.
+// The copies of a thread in every step: one of the four pieces of some rows of x and of W.
 template <class K> struct mover {
     enum { APART = K::THREADS / 4, X = K::BM / APART, W = K::BN / APART };
     const dvk_linear_mma &p;
@@ -152,8 +152,8 @@ template <class K> struct mover {
 #pragma unroll
         for (int i = 0; i < X + W; i++) {
             const uint32_t spot = at + to + i * APART * ROW;                         // rows of W follow those of x
-            const int bytes = there >> i & 1 ? (i < X || left == 0 ? left : 16) : 0; // what lies behind k in W is zero
-            if (i >= X || (p.x_aligned && bytes % 16 == 0)) { /* a part of a piece may be the end of the memory */
+            const int bytes = there >> i & 1 ? (i < X || left == 0 ? left : 16) : 0; // values of W behind k are zero
+            if (i >= X || (p.x_aligned && bytes % 16 == 0)) { /* a partial piece may be at the end of the memory */
                 copy_piece(spot, from[i] + k, bytes);
             } else {
                 copy_elements(spot, from[i] + k, bytes);
@@ -190,12 +190,12 @@ template <bool BF16, class K> LINEAR_DEVICE void multiply(uint32_t at, float (&s
 LINEAR_DEVICE void store_part(const dvk_linear_mma &p, int row, int column, float a, float b) {
     float *to = p.parts + ((int64_t)blockIdx.y * p.out.m + row) * p.w_rows + column;
     to[0] = a;
-    if (column % p.out.n + 1 < p.out.n) { // the last column of a factor stands alone where n is odd
+    if (column % p.out.n + 1 < p.out.n) { // if n is odd, the last column of a factor has no partner
         to[1] = b;
     }
 }
 
-// Sixteen rows of a warp's sums, from shared memory to their places: four pairs of columns of a lane at a time.
+// Writes sixteen rows of a warp's sums from shared memory: four pairs of columns per lane at a time.
 template <class K> struct finisher {
     enum { PITCH = K::NT * 8 + 8, EACH = 4 };
     const dvk_linear_mma &p;
@@ -242,7 +242,7 @@ LINEAR_DEVICE void store(const dvk_linear_mma &p, const place &t, const float (&
     for (int mt = 0; mt < K::MT; mt++) {
         __syncwarp();
 #pragma unroll
-        for (int m = 0; m < K::MT; m++) { // registers have no index at run time
+        for (int m = 0; m < K::MT; m++) { // registers cannot be indexed at run time
             if (m == mt) {
 #pragma unroll
                 for (int j = 0; j < K::NT; j++) {

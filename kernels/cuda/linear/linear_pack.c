@@ -1,10 +1,10 @@
-/* linear_pack.c - weights from a file's blocks into the layout of linear_layout.h. */
+/* linear_pack.c - packs the blocks of a file into the layout of linear_layout.h. */
 #include <string.h>
 
 #include "kernels/cuda/linear/linear_layout.h"
 #include "kernels/dtype.h"
 
-/* numbers NULL: only the head, of a block behind the last. */
+/* numbers NULL: writes only the head of a padding block. */
 static void put_block(const dvk_linear_layout *l, const lin_numbers *n, unsigned char *numbers, unsigned char *scales) {
     memcpy(scales, n->head, (size_t)l->halves * 2);
     if (numbers == NULL) {

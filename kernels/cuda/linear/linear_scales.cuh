@@ -1,4 +1,4 @@
-// linear_scales.cuh - what heads of blocks mean (quant_numbers.h), on a device.
+// linear_scales.cuh - decodes heads of blocks (quant_numbers.h) on a device.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -9,7 +9,8 @@ static __device__ __forceinline__ float head_half(uint32_t bits) {
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-// Byte `i` of `bits` as it is, in the lowest bits of 2^23, which is taken off; a conversion would take four times as long.
+// Converts byte `i` of `bits` to float: inserts it into the lowest bits of 2^23 and subtracts that. A conversion
+// instruction would take four times as long.
 template <int I> static __device__ __forceinline__ float head_byte(uint32_t bits, float off = 8388608.0f) {
     return __uint_as_float(__byte_perm(bits, 0x4b000000u, 0x7540 | I)) - off;
 }
@@ -22,7 +23,7 @@ template <int KIND> constexpr __device__ bool in_pairs() {
     return KIND == LIN_BYTES_K || KIND == LIN_NIBBLES_K;
 }
 
-// Heads of a pair of blocks, the even one's in x; else x is the block's own. upper: k 16 to 31.
+// Heads of a pair of blocks, the even block's in x; otherwise x is the block's head. upper: k 16 to 31.
 template <int KIND> static __device__ __forceinline__ float head_scale(uint2 head, bool odd, bool upper) {
     if constexpr (in_pairs<KIND>()) {
         return head_half(head.x) * head_byte<2>(odd ? head.y : head.x);
@@ -43,7 +44,7 @@ template <int KIND> static __device__ __forceinline__ float head_least(uint2 hea
     }
 }
 
-// Scale and minimum of 16 k of any kind; heads: of the row, half: in pieces of 16 k.
+// Scale and minimum of 16 k of any kind; heads: those of the row, half: the index of the 16 k.
 static __device__ __forceinline__ float2 scales_of(int kind, const unsigned char *heads, int half) {
     const int block = half / 2;
     const bool odd = block % 2 != 0, upper = half % 2 != 0;

@@ -1,4 +1,4 @@
-/* linear_simt.c - "linear" of many rows in f32, of every W and x: its shares of k, its launch. */
+/* linear_simt.c - host side of "linear" for many rows in f32, for every type of W and x: splits of k, launch. */
 #include "kernels/cuda/linear/linear_simt.h"
 
 #include "kernels/costs/cuda_costs.h"

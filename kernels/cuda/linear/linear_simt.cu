@@ -1,5 +1,5 @@
-// linear_simt.cu - "linear" of many rows in f32, of every W and x there is: 64 rows of x by 64 of W to a block, 4 by 4
-// to a thread. With glu rows of W of the two factors take turns by twos, so that a thread has both sums of a column.
+// linear_simt.cu - "linear" of many rows in f32 for every type of W and x: 64 rows of x by 64 of W per block, 4 by 4
+// per thread. With glu, rows of W of the two factors alternate by twos, so that a thread has both sums of a column.
 #include "kernels/cuda/linear/linear_simt.h"
 
 #include "kernels/cuda/common/elem.cuh"
@@ -22,7 +22,7 @@ LINEAR_DEVICE int w_row_of(const dvk_linear_simt &p, const place &t, int r) {
     return column >= p.out.n ? p.w_rows : r & 2 ? p.out.n + column : column;
 }
 
-// Four of k, a multiple of four; zeros behind the last.
+// Loads four values of k, from a multiple of four on; zeros behind the last.
 LINEAR_DEVICE void load_x(const dvk_linear_simt &p, int row, int k, float (&v)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* linear_simt.h - what linear_simt.c and linear_simt.cu agree on. */
+/* linear_simt.h - definitions shared by linear_simt.c and linear_simt.cu. */
 #ifndef DVK_CUDA_LINEAR_SIMT_H
 #define DVK_CUDA_LINEAR_SIMT_H
 
@@ -10,7 +10,7 @@ typedef struct dvk_linear_simt {
     dvk_linear_out out;
     const void *x;
     const unsigned char *w;
-    float *parts;                 /* [shares][m][w_rows], or NULL: sums are finished at once */
+    float *parts;                 /* [splits][m][w_rows], or NULL: the kernel runs the epilogue */
     int64_t x_row, w_row, scales; /* w_row: bytes */
     int32_t x_form, kind, zero, scale_row;
     int32_t k, w_rows, shares, steps, m_tiles;

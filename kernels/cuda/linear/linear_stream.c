@@ -1,5 +1,6 @@
-/* linear_stream.c - "linear" of one row or two on sm_90a with float weights: one block for each multiprocessor; W streams
- * through rings in shared memory while x lies there as a whole. Faster than linear_few.c from some 30 MB of W on. */
+/* linear_stream.c - host side of "linear" for one or two rows on sm_90a with float weights. There is one block per
+ * multiprocessor. W streams through ring buffers in shared memory, and all of x stays there. It is faster than
+ * linear_few.c from about 30 MB of W on. */
 #include "kernels/cuda/linear/linear_stream.h"
 
 #include <stdio.h>
@@ -11,18 +12,18 @@
 
 enum {
     MOST = 2,         /* rows */
-    SLAB = 4608,      /* bytes of a row in a unit at most */
-    ROWS = 2,         /* of a unit, as in linear_stream_sm90.cu */
-    SUMS = 8 << 10,   /* bytes of sums that are kept at most */
-    RING = 72 << 10,  /* bytes aimed at, but for LEAST_STAGES: */
-    HALF = 112 << 10, /* of the shared memory of a multiprocessor: the launch behind may begin to fetch its W */
+    SLAB = 4608,      /* maximum bytes of a row in a unit */
+    ROWS = 2,         /* rows of a unit, as in linear_stream_sm90.cu */
+    SUMS = 8 << 10,   /* maximum bytes of buffered sums */
+    RING = 72 << 10,  /* target size of the rings in bytes, but at least LEAST_STAGES stages: */
+    HALF = 112 << 10, /* of the shared memory of a multiprocessor: the next launch may start to fetch W */
     LEAST_STAGES = 2,
     SHORT = 1024,     /* values of a row */
-    AHEAD = 96 << 10, /* bytes of W behind the rings' that a block brings into the cache */
-    STATIC = 1 << 10  /* shared memory of the kernel itself */
+    AHEAD = 96 << 10, /* bytes of W behind the rings that a block prefetches into L2 */
+    STATIC = 1 << 10  /* static shared memory of the kernel */
 };
 
-/* Where what lies in shared memory; 0: it does not fit. */
+/* Computes the layout of shared memory; 0: it does not fit. */
 static int lay_out(const dvk_linear_args *a, const dvk_cuda_caps *caps, dvk_linear_stream_params *p) {
     const lin_kind kind = lin_kind_of(a->type);
     const int32_t tokens = few_tokens(p->few.m);
@@ -63,7 +64,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
-    const double share = a->k < SHORT ? TERM(memory_short) : TERM(memory); /* a unit takes its time, too */
+    const double share = a->k < SHORT ? TERM(memory_short) : TERM(memory); /* a unit also takes time */
     return TERM(launch) + few_bytes(a) / (share * caps->memory_gbs);
 }
 

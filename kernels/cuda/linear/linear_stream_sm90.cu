@@ -1,25 +1,26 @@
-// linear_stream_sm90.cu - see linear_stream.c. Every warp is a stream of its own: the copy engine brings pieces of its rows
-// into a ring in shared memory, as far ahead as that has room, from before the launch waits for the one ahead of it. What is
-// asked for first is a warp's work of its own, as the engine takes requests only as fast as it can serve them.
+// linear_stream_sm90.cu - see linear_stream.c. Every warp has a separate stream: bulk copies bring pieces of its rows
+// into a ring buffer in shared memory, as far ahead as the ring allows. They start before the launch waits for the
+// preceding one. A dedicated producer warp issues the copies, because the copy engine accepts requests only as fast as
+// it serves them.
 #include "kernels/cuda/common/hopper_ptx.cuh"
 #include "kernels/cuda/linear/linear_stream.h"
 #define FEW_STAGING (STREAM_WARPS * 32)
 #include "kernels/cuda/linear/linear_few.cuh"
 
-// All warps that multiply.
+// Barrier of all consumer warps.
 __device__ __forceinline__ void sync_multiplying() {
     asm volatile("bar.sync 1, %0;" ::"n"(STREAM_WARPS * 32) : "memory");
 }
 
 struct stream_unit {
-    int group, slab; // group: from the block's first on
+    int group, slab; // group: counted from the block's first
 };
 
 template <int KIND, int M, int R> struct stream {
     const dvk_linear_stream_params &p;
     unsigned char *shared;
     uint32_t rings, bars; // of all warps
-    int lane, warp;       // STREAM_WARPS: the one that asks
+    int lane, warp;       // STREAM_WARPS: the producer
     int first, units;     // group and units of this block
 
     __device__ stream(const dvk_linear_stream_params &of, unsigned char *memory, uint64_t *barriers)
@@ -53,7 +54,7 @@ template <int KIND, int M, int R> struct stream {
         return bars + 8 * (of * STREAM_STAGES + stage);
     }
 
-    // For warp `of`. Rows that lie one behind the other come together where a unit is whole rows.
+    // Fetches a unit for warp `of`. If a unit is whole rows, contiguous rows are one copy.
     __device__ void fetch_unit(const stream_unit &u, int of, int stage) const {
         const int row = (first + u.group) * outputs();
         const uint32_t last = min(outputs(), p.few.n - row);
@@ -72,7 +73,7 @@ template <int KIND, int M, int R> struct stream {
         }
     }
 
-    // What the rings have no room for at first. The rows of a block lie one behind the other.
+    // Prefetches the part that does not fit in the rings at first. The rows of a block are contiguous.
     __device__ void look_ahead() const {
         const int groups = units / p.slabs;
         const int from = min((STREAM_WARPS * p.stages + p.slabs - 1) / p.slabs, groups);
@@ -88,7 +89,7 @@ template <int KIND, int M, int R> struct stream {
         }
     }
 
-    // By one thread.
+    // Runs on one thread.
     __device__ void ask() const {
         for (int unit = 0; unit < min(p.stages * STREAM_WARPS, units); unit++) {
             fetch_unit({unit / p.slabs, unit % p.slabs}, unit % STREAM_WARPS, unit / STREAM_WARPS);
@@ -118,7 +119,7 @@ template <int KIND, int M, int R> struct stream {
         }
     }
 
-    // early: of each thread's first result of the block
+    // early: extras of each thread's first result of the block
     __device__ void finish(int from, int groups, const float *sums, const float *squares,
                            const few_extras &early) const {
         for (int i = threadIdx.x; i < groups * outputs() * M; i += STREAM_WARPS * 32) {

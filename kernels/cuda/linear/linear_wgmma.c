@@ -1,5 +1,5 @@
-/* linear_wgmma.c - "linear" of many rows on Hopper's tensor cores: which, cut in what way, at what cost. Integer W
- * become 16-bit numbers in scratch memory first. */
+/* linear_wgmma.c - host side of "linear" for many rows on Hopper's tensor cores: support, tiling and cost. Integer W
+ * are first converted to 16-bit numbers in scratch memory. */
 #include "kernels/cuda/linear/linear_wgmma.h"
 
 #include <stdio.h>
@@ -12,7 +12,8 @@
 
 extern const dvk_cuda_kernel dvk_linear_cuda_wgmma;
 
-/* A way to cut a product: tiles of both warpgroups, of each in turns, or ones whose k the blocks of a cluster share. */
+/* Division of a product: tiles shared by both warpgroups, tiles of alternating warpgroups, or tiles whose k is split
+ * over a cluster. */
 typedef enum linear_way { LINEAR_MANY, LINEAR_TURNS, LINEAR_FEW } linear_way;
 typedef struct linear_cut {
     linear_way way;
@@ -40,7 +41,7 @@ static void set_places(const dvk_linear_args *a, linear_cut *c) {
     c->n_places = (int32_t)dvk_many_ceil(a->n, a->glu ? c->bn / 2 : c->bn);
 }
 
-/* Clusters that can be there at once: not every group of processors has a multiple of their size. */
+/* Number of concurrent clusters: not every group of multiprocessors has a multiple of their size. */
 static int64_t clusters_at_once(const dvk_cuda_caps *caps, int32_t blocks) {
     static const int32_t of_132[DVK_LINEAR_SPLITS] = {132, 64, 38, 28, 20, 16, 14, 14};
     return (int64_t)of_132[blocks - 1] * caps->processors / 132;
@@ -48,20 +49,20 @@ static int64_t clusters_at_once(const dvk_cuda_caps *caps, int32_t blocks) {
 
 /* The times below were measured on an H200. */
 
-/* A tile's results, once two warpgroups have summed them. */
+/* Time of a tile's epilogue, for sums of two warpgroups. */
 static double out_ns(const dvk_linear_args *a, const dvk_cuda_caps *caps, double elements) {
     const double act = a->act != DVK_GATE_NONE ? TERM(element_act) : 0.0;
     return TERM(out) + elements * (TERM(element) + act + (a->res.data != NULL ? TERM(element_res) : 0.0));
 }
 
-/* Sums that meet in shared memory and leave it by pairs. */
+/* Time of sums that are reduced in shared memory and stored by pairs. */
 static double few_out_ns(const dvk_linear_args *a, const dvk_cuda_caps *caps, const linear_cut *c) {
     const double elements = (double)(least(a->m, c->bm) * (a->glu ? c->bn / 2 : c->bn));
     return TERM(few_out) + (c->blocks > 1 ? TERM(few_block) * c->blocks : 0.0) +
            TERM(few_element) * elements / c->blocks;
 }
 
-/* 64 of k: products, or x and W out of the second level. */
+/* Time of 64 k: products, or loads of x and W from L2. */
 static double step_ns(const dvk_cuda_caps *caps, const linear_cut *c) {
     const double rate = caps->tensor_tflops * (1e3 * TERM(tensor)) / caps->processors;
     const double bytes = (c->bm + c->bn) * 2.0 * DVK_LINEAR_K;
@@ -92,7 +93,7 @@ static void consider(const dvk_linear_args *a, const dvk_cuda_caps *caps, linear
     }
 }
 
-/* Copies out want rows of y that begin at multiples of 16 bytes, residuals are read in pairs. */
+/* Bulk stores need rows of y that begin at multiples of 16 bytes; residuals are read in pairs. */
 static int can_be_many(const dvk_linear_args *a) {
     return dvk_many_aligned(&a->y, a->m, 16) &&
            (a->res.data == NULL || (a->n % 2 == 0 && dvk_many_aligned(&a->res, a->m, 2 * dvk_many_bytes(&a->res))));
@@ -135,7 +136,7 @@ static int matrix_map(dvk_queue *q, const void *data, dvk_dtype type, int64_t co
     return error;
 }
 
-/* A single row may have any pitch: one that a map takes. */
+/* A single row may have any pitch; returns one that a tensor map accepts. */
 static int64_t pitch_of(const dvk_rows *r, int64_t m, int64_t width) {
     return m > 1 ? r->row : (width + 7) / 8 * 8;
 }

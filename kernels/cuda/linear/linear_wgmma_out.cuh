@@ -1,6 +1,6 @@
-// linear_wgmma_out.cuh - how the sums of a warpgroup's 64 rows leave registers: of every eight columns a thread has the
-// two at 2 (lane % 4), in rows lane / 4 and lane / 4 + 8 of its warp's sixteen. 32 columns at a time go through shared
-// memory and out by bulk copies, which keep to the edges of y.
+// linear_wgmma_out.cuh - the epilogue of a warpgroup's 64 rows. Of every eight columns a thread has the two at 2 (lane
+// % 4), in rows lane / 4 and lane / 4 + 8 of its warp's sixteen. 32 columns at a time go through shared memory and are
+// stored by bulk copies, which clip at the edges of y.
 #pragma once
 
 #include "kernels/cuda/linear/linear_many.cuh"
@@ -11,7 +11,7 @@ struct linear_spot { // of a warpgroup
     int row, column;
 };
 
-// AHEAD: chunks whose residuals are under way.
+// AHEAD: chunks whose residuals are in flight.
 template <int BN, bool GLU, int AHEAD> struct linear_outlet {
     enum { OUT = GLU ? BN / 2 : BN, CHUNKS = OUT / DVK_LINEAR_CHUNK };
     const dvk_linear_wgmma &p;
@@ -25,7 +25,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
         : p(params), at(out), biases(bias_at), group(which) {
     }
 
-    // A pair's row and column within the tile: of chunk c, pair i.
+    // Row and column of pair i of chunk c within the tile.
     static __device__ __forceinline__ int row_of(int i) {
         return (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x >> 2 & 7) + (i & 1) * 8;
     }
@@ -56,7 +56,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
         }
     }
 
-    // While the last products are under way.
+    // Runs while the last products are in flight.
     __device__ __forceinline__ void prepare(const linear_spot &t) {
         if (p.out.res != nullptr) {
 #pragma unroll
@@ -106,7 +106,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
         }
     }
 
-    // Rows of 64 bytes, exchanged by the 64-byte swizzle.
+    // Rows of 64 bytes with the 64-byte swizzle.
     __device__ __forceinline__ void write_16(uint32_t to, const float (&v)[16]) const {
         const int lane = threadIdx.x & 31, row = row_of(0) - lane / 4 + (lane & 15);
 #pragma unroll
@@ -121,7 +121,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
         }
     }
 
-    // Rows of 128 bytes, exchanged by the 128-byte swizzle.
+    // Rows of 128 bytes with the 128-byte swizzle.
     __device__ __forceinline__ void write_32(uint32_t to, const float (&v)[16]) const {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -131,7 +131,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
         }
     }
 
-    // A copy writes whole pieces of 16 bytes: where y ends within one, element by element.
+    // A bulk copy writes whole pieces of 16 bytes. If y ends within a piece, that piece is stored element by element.
     __device__ __forceinline__ void write_edge(uint32_t from, int row0, int column0, bool wide) const {
 #pragma unroll 1
         for (int i = threadIdx.x & 127; i < 64 * DVK_LINEAR_CHUNK; i += 128) {
@@ -154,7 +154,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
         }
     }
 
-    // A chunk in shared memory on its way out; all threads.
+    // Stores a chunk from shared memory; all threads call it.
     __device__ __forceinline__ void send(const linear_spot &t, int c, uint32_t from, bool wide) const {
         const int column = t.column + c * DVK_LINEAR_CHUNK;
         if (p.ragged && column + DVK_LINEAR_CHUNK > p.out.n) {
@@ -166,7 +166,7 @@ template <int BN, bool GLU, int AHEAD> struct linear_outlet {
 
     __device__ __forceinline__ void store(const linear_spot &t, const float (&sum)[BN / 2]) {
         const int thread = threadIdx.x & 127;
-        const bool wide = p.out.y_form == DVK_F32; // a half holds one chunk, else two
+        const bool wide = p.out.y_form == DVK_F32; // a half holds one chunk, otherwise two
         if (thread < BN / 2 || !GLU) {
             asm volatile("st.shared.f32 [%0], %1;" ::"r"(biases + 4 * thread), "f"(bias[0]) : "memory");
             asm volatile("st.shared.f32 [%0], %1;" ::"r"(biases + 4 * (thread + (GLU ? BN / 2 : 128))), "f"(bias[1])

@@ -1,4 +1,4 @@
-/* linear_wgmma_ptx.cuh - the instructions of sm_90a that "linear" alone uses. */
+/* linear_wgmma_ptx.cuh - the sm_90a instructions that only "linear" uses. */
 #ifndef DVK_CUDA_LINEAR_WGMMA_PTX_CUH
 #define DVK_CUDA_LINEAR_WGMMA_PTX_CUH
 

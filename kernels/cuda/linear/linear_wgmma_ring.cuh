@@ -1,12 +1,12 @@
-// linear_wgmma_ring.cuh - what the kernels of "linear" on Hopper's tensor cores share: shared memory as a ring of
-// steps, each 64 of k of a tile's x and W, how it is filled, and the two warpgroups that make tiles of it in turns.
+// linear_wgmma_ring.cuh - shared code of the kernels of "linear" on Hopper's tensor cores: shared memory as a ring
+// buffer of stages, each 64 k of a tile's x and W; its producer; and the two warpgroups that process tiles alternately.
 #pragma once
 
 #include "kernels/cuda/linear/linear_wgmma_out.cuh"
 
 enum { LINEAR_MANY_REGISTERS = 240, LINEAR_BRING_REGISTERS = 24, LINEAR_OUT_BYTES = 2 * (DVK_LINEAR_OUT + 1024) };
 
-// BESIDES: bytes behind the ring, for results on their way out and biases.
+// BESIDES: bytes behind the ring for the output buffers and biases.
 template <int BM, int BN, int BESIDES> struct layout { // of shared memory
     enum {
         X_BYTES = BM * 128,
@@ -64,7 +64,7 @@ template <int SLOTS> struct ring {
     }
 };
 
-struct share { // a tile, and the steps of k to do of it
+struct share { // a tile, and its range of steps of k
     int row, column, first, last;
 };
 
@@ -76,7 +76,7 @@ HOPPER_DEVICE void bring_w(const dvk_linear_wgmma &p, const share &t, int step, 
     matrix_in(to + BN * 64, &p.w, k, t.column + p.second, full);
 }
 
-// The first steps of all: as much of W as there is room for is under way before the launch ahead has ended.
+// The very first steps: as much of W as the ring holds is loaded before the preceding launch has ended.
 template <int BN, class L>
 HOPPER_DEVICE int bring_first(const dvk_linear_wgmma &p, const L &at, const share &t, ring<L::SLOTS> &r) {
     const int ahead = min((int)L::SLOTS, t.last - t.first);
@@ -95,7 +95,7 @@ HOPPER_DEVICE int bring_first(const dvk_linear_wgmma &p, const L &at, const shar
     return ahead;
 }
 
-// Steps `first` on of a tile; the ring has come as far.
+// Steps from `first` on of a tile; the ring continues from there.
 template <int BN, class L>
 HOPPER_DEVICE void bring(const dvk_linear_wgmma &p, const L &at, const share &t, int first, ring<L::SLOTS> &r) {
 #pragma unroll 1
@@ -109,7 +109,7 @@ HOPPER_DEVICE void bring(const dvk_linear_wgmma &p, const L &at, const share &t,
     }
 }
 
-// Place number i: some places along m for one n after the other, so that all of W that is at work is read once.
+// Tile number i, ordered by groups along m for each n, so that concurrent blocks read W once.
 template <int BN, bool GLU> HOPPER_DEVICE share tile_of(const dvk_linear_wgmma &p, int i) {
     const int stripe = i / (p.together * p.n_places), within = i - stripe * p.together * p.n_places;
     const int high = min(p.together, p.m_places - stripe * p.together);
@@ -123,7 +123,7 @@ template <class L> HOPPER_DEVICE void free_slot(const L &at, int slot) {
     }
 }
 
-// Rows `row` on of a slot's x with all of its W: 64 of k.
+// Multiplies rows from `row` on of a slot's x with all of its W: 64 k.
 template <bool BF16, int BN, class L>
 HOPPER_DEVICE void multiply_step(const L &at, int slot, int row, float (&sum)[BN / 2], int accumulate) {
     const uint64_t a = wgmma_operand(at.x(slot) + row * 128, 1024), b = wgmma_operand(at.w(slot), 1024);
@@ -133,8 +133,8 @@ HOPPER_DEVICE void multiply_step(const L &at, int slot, int row, float (&sum)[BN
     }
 }
 
-// Every other tile of the block's, `group` 0 the first. Nobody looks at the ring before the other has seen the last
-// step ahead filled: a barrier cannot be waited for more than one phase ahead.
+// Processes every other tile of the block; group 0 has the first. A group waits at the ring only after the other group
+// has seen its last stage filled, because a barrier wait can be at most one phase ahead.
 template <bool BF16, bool GLU, class L>
 HOPPER_DEVICE void multiply_in_turns(const dvk_linear_wgmma &p, const L &at, int group) {
     linear_outlet<128, GLU, 3> outlet(p, at.out(group), at.biases(group), group);

@@ -1,9 +1,11 @@
-// linear_wgmma_sm90.cu - "linear" of many rows on the tensor cores of Hopper. All kernels have two warpgroups that
-// multiply and a thread that keeps a ring of steps filled, each 64 of k of a tile's x and W; with glu half of a tile's
-// rows of W are of each factor.
-// many: each warpgroup makes 64 rows of a tile of 128 by BN. Blocks are persistent.
-// turns: so are these, but a warpgroup makes all of a tile of 128 by 128, and stores it while the other multiplies.
-// few: the blocks of a cluster share the k of one tile, meet in shared memory and store what each has summed.
+// linear_wgmma_sm90.cu - "linear" of many rows on the tensor cores of Hopper. All kernels have two consumer warpgroups
+// and a producer thread. The producer fills a ring of stages, each 64 k of a tile's x and W. With glu, half of a tile's
+// rows of W belong to each factor.
+// - many: each warpgroup computes 64 rows of a tile of 128 by BN. Blocks are persistent.
+// - turns: blocks are also persistent. A warpgroup computes a whole tile of 128 by 128, and its epilogue overlaps the
+//   products of the other.
+// - few: the blocks of a cluster share the k of one tile. They reduce the sums through shared memory, and each stores a
+//   part.
 #include "kernels/cuda/linear/linear_wgmma_ring.cuh"
 
 namespace {
@@ -77,7 +79,7 @@ template <bool BF16, int BN, bool GLU, bool TURNS> HOPPER_DEVICE void many(const
 
 // ---- few ----
 
-// BM 128: 64 rows to a warpgroup. BM 64: both have them all, and half of every step's k.
+// BM 128: 64 rows per warpgroup. BM 64: both warpgroups have all rows, and half of the k of every step.
 template <bool BF16, int BM, int BN, class L>
 HOPPER_DEVICE void multiply_few(const L &at, const share &t, int group, float (&sum)[BN / 2]) {
     ring<L::SLOTS> r;
@@ -117,7 +119,7 @@ template <int BM, int BN> struct meeting { // sums of a block in shared memory
                          : "memory");
         }
     }
-    // Of two columns, from all parts in their order.
+    // Adds two columns over all parts in fixed order.
     template <int N>
     __device__ __forceinline__ void sum_up(const uint32_t (&from)[N], int blocks, float2 (&sums)[N]) const {
 #pragma unroll
@@ -138,7 +140,7 @@ template <int BM, int BN> struct meeting { // sums of a block in shared memory
 
 template <int BM, int BN>
 HOPPER_DEVICE void store_few(const dvk_linear_wgmma &p, const share &t, const meeting<BM, BN> &m, int rank) {
-    enum { EACH = 4 }; // pairs of columns that a thread has under way
+    enum { EACH = 4 }; // pairs of columns in flight per thread
     const int high = min(BM, p.out.m - t.row), wide = (p.out.glu ? BN / 2 : BN) / 2, pairs = high * wide;
     const int first = (int)((int64_t)pairs * rank / p.blocks), last = (int)((int64_t)pairs * (rank + 1) / p.blocks);
 #pragma unroll 1
@@ -195,13 +197,13 @@ template <bool BF16, int BM, int BN> HOPPER_DEVICE void few(const dvk_linear_wgm
     } else {
         float sum[BN / 2];
         multiply_few<BF16, BM, BN>(at, t, group, sum);
-        named_barrier(1, 256); // nobody reads the ring any more
+        named_barrier(1, 256); // the ring is no longer in use
         meet.put(group, sum);
     }
     wait_for_launch_before();
     cluster_meet();
     store_few<BM, BN>(p, t, meet, rank);
-    cluster_meet(); // nobody leaves while others read from it
+    cluster_meet(); // no block may exit while others read its memory
 }
 
 } // namespace

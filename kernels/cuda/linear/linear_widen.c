@@ -1,4 +1,4 @@
-/* linear_widen.c - integer W as 16-bit numbers. */
+/* linear_widen.c - host side of the conversion of integer W to 16-bit numbers. */
 #include "kernels/cuda/linear/linear_widen.h"
 
 #include "kernels/cuda/linear/linear_many.h"

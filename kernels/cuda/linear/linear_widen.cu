@@ -1,4 +1,4 @@
-// linear_widen.cu - integer W (linear_layout.h) as rows of f16 or bf16: a quarter of a block to a thread.
+// linear_widen.cu - converts integer W (linear_layout.h) to rows of f16 or bf16: a quarter of a block per thread.
 #include "kernels/cuda/linear/linear_widen.h"
 
 #include "kernels/cuda/common/elem.cuh"

@@ -1,4 +1,4 @@
-/* linear_widen.h - integer W as 16-bit numbers, in memory that a launch behind this one reads. */
+/* linear_widen.h - converts integer W to 16-bit numbers, in memory that a later launch reads. */
 #ifndef DVK_CUDA_LINEAR_WIDEN_H
 #define DVK_CUDA_LINEAR_WIDEN_H
 
@@ -17,9 +17,9 @@ typedef struct dvk_linear_widen {
 #ifndef __CUDACC__
 #include "kernels/cuda/cuda.h"
 
-size_t dvk_linear_widen_bytes(const dvk_linear_args *a); /* 0: W is no integers */
+size_t dvk_linear_widen_bytes(const dvk_linear_args *a); /* 0: W is not of an integer type */
 double dvk_linear_widen_ns(const dvk_linear_args *a, const dvk_cuda_caps *caps);
-/* W as numbers of x's type; what comes behind it in the queue must wait for it. */
+/* Converts W to x's type; the next launch in the queue must wait for it. */
 int dvk_linear_widen_enqueue(const dvk_linear_args *a, void *to, dvk_queue *q);
 #endif
 

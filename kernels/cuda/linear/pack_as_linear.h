@@ -1,5 +1,5 @@
-/* pack_as_linear.h - packed_bytes, pack_units and pack of a kernel whose W lies as "linear" keeps it. To be included behind
- * a function as_linear, which makes linear's arguments of the kernel's. */
+/* pack_as_linear.h - packed_bytes, pack_units and pack of a kernel that stores W in the layout of "linear". Include it
+ * after a function as_linear, which converts the kernel's arguments to those of "linear". */
 #ifndef DVK_CUDA_PACK_AS_LINEAR_H
 #define DVK_CUDA_PACK_AS_LINEAR_H
 
