@@ -1,6 +1,6 @@
-/* json.c - cJSON behind checks of the text, and the JSON writer. cJSON recurses once for each nesting level, allocates a
- * node of 64 bytes for each value, and ends a string at an escaped NUL. One pass over the text therefore limits depth,
- * values and characters before cJSON parses it. */
+/* json.c - cJSON behind checks of the text, and the JSON writer. The parser cJSON recurses once for each nesting level,
+ * allocates a node of 64 bytes for each value, and ends a string at an escaped NUL. One pass over the text therefore limits
+ * depth, values and characters before cJSON parses it. */
 #include "core/base/json.h"
 
 #include <cjson/cJSON.h>

@@ -17,8 +17,8 @@ typedef struct dv_pth_range {
     uint64_t at, end; /* the pickle begins at `at` and ends before `end` */
 } dv_pth_range;
 
-/* Runs the pickle in a range. If the file is not mapped, it reads only the start of the range, and more as needed. out is
- * filled in every case; free it with dv_pth_text_clear. */
+/* Runs the pickle in a range. If the file is not mapped, only the start of the range is read, and more as needed. The caller
+ * frees *out with dv_pth_text_clear, after an error too. */
 davy_result dv_pth_run(dv_source *source, dv_pth_range range, const dv_pk_external *externals, int64_t n_externals,
                        dv_pth_text *out);
 void dv_pth_text_clear(dv_pth_text *text);

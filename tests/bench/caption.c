@@ -1,5 +1,5 @@
-/* caption.c - where the time of a caption goes: a model from its folder, a picture of noise, a question and a further one.
- * Not a test: it is built with them so that it cannot rot.
+/* caption.c - measures the parts of a caption's time: a model from its folder, a picture of noise, two questions. It is not a
+ * test, but is built with the tests so that it keeps compiling.
  * usage: caption FOLDER|TEXT.gguf [stored|f32|bf16|int8|int4|narrow] [threads] [width] [height] [tokens]
  *        [any word: no tokenizer] */
 #include <stdio.h>
@@ -32,11 +32,11 @@ static dv_vlm_format format_of(const char *name, dvk_dtype *compute) {
             return (dv_vlm_format)i;
         }
     }
-    fprintf(stderr, "caption: no format %s\n", name);
+    fprintf(stderr, "caption: unknown format %s\n", name);
     exit(2);
 }
 
-/* A greedy answer of so many tokens. */
+/* Times a greedy answer of `tokens` tokens. */
 static void answer(dv_session *d, const char *what, int64_t tokens) {
     const dv_generate first = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 1, .ignore_stops = true};
     dv_generate rest = first;
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     }
     uint64_t t = dv_now_ns();
     dv_vlm_model *m = NULL;
-    open.no_tokenizer = argc > 7; /* for files whose tokenizer is made up */
+    open.no_tokenizer = argc > 7; /* for files with a random tokenizer */
     must(dv_vlm_model_open(&open, &m), "model");
     printf("open: %.1f ms, weights %.1f MB\n", milliseconds(t), (double)dv_heap_used(open.heap, DV_MEM_WEIGHTS) / 1e6);
     dv_encoded seen = {.chat = {0}};

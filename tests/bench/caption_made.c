@@ -1,5 +1,5 @@
-/* caption_made.c - the speed of captioning with models that are made up (made.h). Not a test: it is built with them so that
- * it cannot rot.
+/* caption_made.c - the speed of captioning with random weights (made.h). It is not a test, but is built with the tests so that
+ * it keeps compiling.
  * usage: caption_made smolvlm|qwen3b [cuda[:N]|cpu] [bf16|fp16|fp32|int8|int4|q4_k|q5_k|q6_k] [tokens] [threads] */
 #include "tests/bench/made.h"
 
@@ -30,7 +30,7 @@ static int32_t print_id(void *user, int32_t id) {
     return 0;
 }
 
-/* `show` of the answer's ids are printed. */
+/* Generates an answer and prints its first `show` ids. */
 static int64_t generate(dv_session *d, int64_t tokens, double temperature, int show) {
     const dv_generate g = {.sample = {.temperature = temperature, .top_k = 40, .top_p = 1, .repetition_penalty = 1},
                            .max_tokens = tokens,
@@ -72,7 +72,7 @@ static void time_decode(const dv_vlm_model *m, int64_t past, int64_t tokens) {
     int32_t *ids = need(calloc((size_t)past, sizeof *ids));
     dv_session *d = talk(m);
     must(dv_session_feed(d, ids, past, NULL, 0), "prefill");
-    generate(d, 24, 0, 24); /* the same with every way to compute them, but for near ties */
+    generate(d, 24, 0, 24); /* every precision and device gives the same ids, except at near ties */
     uint64_t begin = dv_now_ns();
     generate(d, tokens, 0, 0);
     const double greedy = 1e3 * (double)tokens / since(begin);
@@ -84,7 +84,7 @@ static void time_decode(const dv_vlm_model *m, int64_t past, int64_t tokens) {
     free(ids);
 }
 
-/* What of a look is not the tower's: sizes, resampling, patches. */
+/* The part of a look before the vision tower: sizes, resampling, patches. */
 static double time_prepare(const dv_vlm_model *m, const dv_rgb8 *picture) {
     double times[RUNS];
     const dv_picture_options o = {.max_pixels = 0};
@@ -105,7 +105,7 @@ static double time_prepare(const dv_vlm_model *m, const dv_rgb8 *picture) {
     return middle(times);
 }
 
-/* A picture of noise, all its tokens and twenty words, one token of an answer. */
+/* Times the first token: a picture of noise with all its tokens, twenty words, one token of an answer. */
 static void time_first(const dv_vlm_model *m) {
     double seen_ms[RUNS];
     double read_ms[RUNS];

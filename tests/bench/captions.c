@@ -1,5 +1,5 @@
-/* captions.c - captions a second, one after another and several at once: pictures of noise, a question, answers of a fixed
- * length. Not a test: it is built with them so that it cannot rot.
+/* captions.c - captions per second, one after another and several at once: pictures of noise, a question, answers of a fixed
+ * length. It is not a test, but is built with the tests so that it keeps compiling.
  * usage: captions FOLDER stored|f32|bf16|int8|int4|narrow THREADS [pictures] [tokens] [width] [height] [any word: no tokenizer]
  *        captions smolvlm|qwen3b PRECISION DEVICE [pictures] [tokens] [width] [height] [tiles]   (models of made.h) */
 #include <time.h>
@@ -18,7 +18,7 @@ static dv_vlm_format format_of(const char *name, dvk_dtype *compute) {
             return (dv_vlm_format)i;
         }
     }
-    fprintf(stderr, "captions: no format %s\n", name);
+    fprintf(stderr, "captions: unknown format %s\n", name);
     exit(2);
 }
 
@@ -36,7 +36,7 @@ typedef struct caption {
     dv_ids ids;
 } caption;
 
-/* Noise once; then pictures that differ in their first row. */
+/* Fills the picture with noise once; later pictures differ only in their first row. */
 static void paint(const work *w, int i) {
     static bool filled;
     uint32_t noise = (uint32_t)i + 1;
@@ -69,7 +69,7 @@ static void end(caption *c) {
     dv_ids_clear(&c->ids);
 }
 
-/* One thread is timed by the processor's clock: others on the machine cost cache only. */
+/* One thread is timed by its processor time: other programs then affect only the cache. */
 static bool alone;
 
 static double now_seconds(void) {

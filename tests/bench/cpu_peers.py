@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""davy beside ONNX Runtime, OpenVINO and ncnn on this machine's CPU, in one run.
+"""Compares davy with ONNX Runtime, OpenVINO and ncnn on this machine's CPU, in one run.
 
     python3 tests/bench/cpu_peers.py [--build build] [--threads N] [--rounds N] [--case PART] [--save F.jsonl] [--markdown]
 
-The peers come from PyPI into a virtual environment (--venv, kept for the next time). Every runtime gets the same random
-networks (nets.py); runtimes take turns, so that a drifting machine hits all of them alike; the table has medians and
-every result's PSNR against ONNX Runtime in fp32, so that nobody wins by being wrong."""
+The script installs the peers from PyPI into a virtual environment (--venv, kept for later runs). Every runtime gets the same
+random networks (nets.py). The runtimes take turns, so that changes in the machine's speed affect all of them equally. The table
+has medians, and each result's PSNR against ONNX Runtime in fp32, so that a fast but wrong result is visible."""
 import argparse
 import json
 import os
@@ -79,14 +79,14 @@ RUNNERS = {"onnxruntime": runner_onnxruntime, "openvino": runner_openvino, "ncnn
 
 
 def worker(args):
-    """One runtime, one case, in a process of its own: answers each line on stdin with one timed run."""
+    """One runtime and one case in a separate process: it answers each line on stdin with one timed run."""
     import numpy as np
 
     peer, folder, case, precision, threads, build = args
     version, candidates = RUNNERS[peer](folder, case, precision, int(threads), build)
     x = np.load(f"{folder}/{case}.input.npy")
     times = []
-    for run in candidates:  # e.g. two ways to write a group norm in ONNX: the runtime is judged by its better one
+    for run in candidates:  # e.g. two forms of a group norm in ONNX: the runtime's faster one counts
         run(x)
         start = time.perf_counter()
         y = run(x)
@@ -171,7 +171,7 @@ def main():
     if not python.exists():
         subprocess.check_call([sys.executable, "-m", "venv", args.venv])
         subprocess.check_call([python, "-m", "pip", "-q", "install", *PACKAGES])
-    if os.environ.get("DAVY_PEERS_INSIDE") != "1":  # the rest needs the environment's packages
+    if os.environ.get("DAVY_PEERS_INSIDE") != "1":  # the rest of the script needs the environment's packages
         os.environ["DAVY_PEERS_INSIDE"] = "1"
         os.execv(python, [str(python), __file__, *sys.argv[1:]])
     folder = pathlib.Path(args.nets)

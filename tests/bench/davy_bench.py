@@ -1,4 +1,4 @@
-"""davy's side of cpu_peers.py: opens a model through the ABI and gives back a function from picture to picture."""
+"""davy's part of cpu_peers.py: opens a model through the ABI and returns a function from picture to picture."""
 import ctypes
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""What the comparisons on one NVIDIA GPU share: the command line, the machine, weights for both sides, times and turns."""
+"""Common functions of the comparisons on one NVIDIA GPU: command line, machine, weights for both sides, times, turns."""
 import argparse
 import json
 import os
@@ -9,15 +9,15 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-FLOPS, BYTES = 755e12, 4.25e12  # a second: the best dense products of 16 bits and the memory of an H200
+FLOPS, BYTES = 755e12, 4.25e12  # per second, of an H200: dense 16-bit products at best, and its memory
 
 # ---- the command line ----
 
 
 def command_line(doc):
-    """What every comparison takes; its own arguments are to be added."""
+    """A parser with the arguments of every comparison. The caller adds its own."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
+    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="folder of weight files, kept for later runs")
     parser.add_argument("--save")
     return parser
 
@@ -30,18 +30,18 @@ def comparison(doc, contenders):
 
 
 def parse(parser, contenders=()):
-    """The arguments; folders of theirs are there."""
+    """Parses the arguments and creates their folders."""
     args = parser.parse_args()
     if contenders and set(args.only) - set(contenders):
         parser.error(f"--only takes {', '.join(contenders)}")
     args.weights.mkdir(parents=True, exist_ok=True)
-    # seconds of compiling are those of a first time
+    # a fresh cache, so that compile times are those of a first run
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
     return args
 
 
 def machine(**more):
-    """What a row was measured on and when, printed."""
+    """Returns and prints the machine and the date of a row."""
     import torch
 
     if not torch.cuda.is_available():
@@ -62,7 +62,7 @@ def save(args, *rows):
 
 
 def weights_of(path, model, dtype, randomise=None):
-    """The network with exactly the file's numbers in fp32; where there is no file, it is written with made-up ones."""
+    """The network with exactly the file's numbers in fp32. If the file does not exist, it is written with random numbers."""
     import gpu_nets as nets
 
     if not path.exists():
@@ -101,7 +101,7 @@ def relative(y, expected):
 
 
 def timed(once):
-    """ms of the GPU"""
+    """GPU time in ms."""
     import torch
 
     a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -113,7 +113,7 @@ def timed(once):
 
 
 def clock(once):
-    """ms of the host until the GPU is through, and the result"""
+    """Host time in ms until the GPU has finished, and the result."""
     import torch
 
     torch.cuda.synchronize()
@@ -124,7 +124,7 @@ def clock(once):
 
 
 def take_turns(contenders, sample, rounds=3):
-    """name -> samples: contenders take turns, so that a drifting machine hits all of them alike."""
+    """name -> samples. Contenders take turns, so that changes in the machine's speed affect all of them equally."""
     samples = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, contender in contenders.items():
@@ -146,7 +146,7 @@ def attempt(row, name, case, make):
 
 
 def print_profile(name, steps):
-    """By kernel, then the longest steps, of [{step, kernel, calls, ms, flops, bytes}]."""
+    """Prints times by kernel, then the longest steps, of [{step, kernel, calls, ms, flops, bytes}]."""
     total = sum(s["ms"] for s in steps)
     kernels = {}
     for s in steps:

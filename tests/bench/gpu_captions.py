@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Captions a second of many pictures over davy's ABI, one call for each picture and several in one call: SmolVLM-256M's shape with
-random weights, written as a folder. Answers have exactly N tokens.
+"""Measures captions per second of many pictures through davy's ABI, with one call for each picture and with several pictures in
+one call. The model has SmolVLM-256M's shape and random weights. Answers have exactly N tokens.
 
     DAVY_LIBRARY=build/libdavy.so.1 python3 tests/bench/gpu_captions.py [DEVICE [PICTURES [N [SIDE]]]]
 
-SIDE: of the pictures; 512 is one tile, larger ones are cut up. Needs NumPy."""
+SIDE: of the pictures in pixels; 512 is one tile, larger pictures are split into tiles. Needs NumPy."""
 import json
 import pathlib
 import struct

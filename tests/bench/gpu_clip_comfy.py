@@ -1,13 +1,13 @@
-"""ComfyUI's own module for SeedVR2's video autoencoder, from a checkout that has it (comfy/ldm/seedvr), as its VAE object makes it:
-slices of four frames, convolutions and norms in parts of half a GiB. What ComfyUI imports and this does not need is
-replaced by nothing, as in gpu_comfy.py; psutil and einops have to be there (PYTHONPATH)."""
+"""ComfyUI's own module for SeedVR2's video autoencoder, from a checkout that has comfy/ldm/seedvr. It is set up as ComfyUI's VAE
+object does it: slices of four frames, convolutions and norms in parts of half a GiB. Modules that ComfyUI imports but that are
+not needed here are replaced by empty ones, as in gpu_comfy.py. psutil and einops must be installed (PYTHONPATH)."""
 import sys
 
 import gpu_comfy
 
 
 def load(directory, state):
-    """Its network with these weights, and its functions of a clip by task."""
+    """ComfyUI's network with these weights, and its functions of a clip, by task."""
     sys.path.insert(0, str(directory))
     gpu_comfy.UNNEEDED += ("comfy_aimdo", "torchvision", "torchaudio", "scipy", "yaml", "PIL")
     sys.meta_path.append(gpu_comfy.Absent())

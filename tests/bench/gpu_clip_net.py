@@ -1,5 +1,5 @@
-"""SeedVR2's video autoencoder in torch, with the released file's names, as its reference implementation computes it: slices
-of a clip with what every convolution keeps of the frames before. Frames are [B, C, T, H, W]."""
+"""SeedVR2's video autoencoder in torch, with the released file's names. It computes as the reference implementation does: a clip
+in slices, and every convolution keeps frames of the slice before. Frames are [B, C, T, H, W]."""
 import math
 
 import torch
@@ -8,13 +8,13 @@ from torch import nn
 
 
 class Kept:
-    """The frames that convolutions see from the slice before, in the order they are run in, and those they leave."""
+    """Frames that convolutions take from the slice before, and frames that they keep, both in the order of their runs."""
 
     def __init__(self, before, keep):
         self.before, self.after = None if before is None else list(before), [] if keep else None
 
     def ahead(self, x, frames, keep):
-        """x behind what was kept; at the start of a clip behind its first frame so many times."""
+        """x after the kept frames; at the start of a clip, x after `frames` copies of its first frame."""
         head = x[:, :, :1].expand(-1, -1, frames, -1, -1) if self.before is None else self.before.pop(0)
         x = torch.cat([head, x], 2)
         if self.after is not None:
@@ -103,7 +103,7 @@ class Up(nn.Module):
         b, c, t, h, w = x.shape
         y = self.upscale_conv(x).view(b, 2, 2, self.times, c, t, h, w)
         y = y.permute(0, 4, 5, 3, 6, 1, 7, 2).reshape(b, c, t * self.times, 2 * h, 2 * w)
-        if self.times == 2 and kept.before is None:  # of a clip's first latent there is one frame only
+        if self.times == 2 and kept.before is None:  # a clip's first latent has only one frame
             y = torch.cat([y[:, :, :1], y[:, :, 2:]], 2)
         return self.conv(y, kept)
 
@@ -123,7 +123,7 @@ class Level(nn.Module):
 
 
 class Half(nn.Module):
-    """Encoder or decoder of a slice: its result and, where asked for, what the next slice needs."""
+    """Encoder or decoder of a slice. It returns the result and, with keep, the frames that the next slice needs."""
 
     def __init__(self, i, o, widths, count, encodes):
         super().__init__()
@@ -154,13 +154,13 @@ class SeedVr2(nn.Module):
 
 
 def run(half, x, each=None):
-    """A clip through encoder or decoder, whole or in slices: the first frame (or latent) with the `each` behind it, then
-    `each` at a time."""
+    """Runs a clip through encoder or decoder, whole or in slices. The first slice has the first frame (or latent) and `each`
+    more; later slices have `each`."""
     if not each or x.shape[2] <= 1 + each:
         return half(x)[0]
     before, out = None, []
     for piece in [x[:, :, :1 + each], *x[:, :, 1 + each:].split(each, 2)]:
-        y, before = half(piece.contiguous(), before, True)  # the same strides whatever clip it is of
+        y, before = half(piece.contiguous(), before, True)  # the same strides for every clip
         out.append(y)
     return torch.cat(out, 2)
 

@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""SeedVR2's video autoencoder: davy beside its reference implementation in PyTorch, eager and compiled, on one NVIDIA GPU, in
-one process and one run.
+"""Compares davy with the PyTorch reference of SeedVR2's video autoencoder, eager and compiled, on one NVIDIA GPU in one run.
 
     python3 tests/bench/gpu_clips.py [--library build/libdavy.so.1] [--size 1280x720]... [--frames 5,21,81]
                                      [--task decode,encode] [--only whole,slices,compiled,comfyui,davy]
                                      [--comfyui DIR] [--no-tune] [--until SECONDS] [--save F.jsonl]
                                      [--warm first|further] [--profile]
 
-Random weights in bf16, from device memory to device memory. whole: eager, the clip at once, where less than --whole GiB are
-expected; slices: eager in the reference's slices of one latent, four frames (with 5 frames that is the whole clip);
-compiled: torch.compile (default mode, static shapes) of a clip's first slice and of a further one; comfyui: ComfyUI's own
-module (gpu_clip_comfy.py), where --comfyui says where that is. cuDNN's autotuner is on
-where it makes the eager clip of 5 frames faster. Times are of the host's clock around a call and a wait; memory is the peak
-of torch's allocator or of davy's context with input and output, weights included. Errors are relative to torch in fp32 for
-5 small frames, and to the eager result in bf16 for every clip. floor: direct FLOPs at 755 TFLOP/s. Compiling takes a minute
-a case; processes started before, side by side, with --warm and the same TORCHINDUCTOR_CACHE_DIR leave it in the cache."""
+Weights are random in bf16; clips go from device memory to device memory. The contenders:
+
+whole     eager, the clip at once, if less than --whole GiB are expected
+slices    eager, in the reference's slices of one latent, four frames (with 5 frames that is the whole clip)
+compiled  torch.compile (default mode, static shapes) of a clip's first slice and of a further one
+comfyui   ComfyUI's own module (gpu_clip_comfy.py), if --comfyui names its checkout
+
+cuDNN's autotuner is on if it makes the eager clip of 5 frames faster. Times are of the host's clock around a call and a wait.
+Memory is the peak of torch's allocator, or of davy's context, with input, output and weights. Errors are relative to torch in
+fp32 for 5 small frames, and to the eager result in bf16 for every clip. floor: direct FLOPs at 755 TFLOP/s. Compiling takes a
+minute for each case. Earlier parallel processes with --warm and the same TORCHINDUCTOR_CACHE_DIR can fill the cache."""
 import gc
 import json
 import statistics
@@ -57,7 +59,7 @@ def free():
 
 
 def describe(t, frames_last, pictures):
-    """[1, C, T, H, W], or frames behind one another channels-last: [1, T, H, W, C]"""
+    """[1, C, T, H, W], or consecutive channels-last frames: [1, T, H, W, C]"""
     from gpu_davy import DTYPES, abi
 
     out = abi.Tensor(memory=abi.Memory.CUDA, device=t.device.index or 0, dtype=DTYPES[t.dtype], ndim=5, data=t.data_ptr(),
@@ -69,7 +71,7 @@ def describe(t, frames_last, pictures):
 
 
 def davy_clip(args, path, task, x, shape, times):
-    """ms of each call, bytes of the peak, the result as [1, C, T, H, W], with --profile steps"""
+    """ms of each call, peak bytes, the result as [1, C, T, H, W], and with --profile the steps"""
     import torch
     from gpu_davy import Davy, abi, ref
 
@@ -119,7 +121,7 @@ class Task:
         return y[:, :16] if self.task == "encode" else y
 
     def errors(self):
-        """Of 5 small frames against torch in fp32 without TF32; the network is in bf16 from here on."""
+        """Errors of 5 small frames against torch in fp32 without TF32. Afterwards the network is in bf16."""
         set_exact(True)
         w, h, self.w, self.h = self.w, self.h, 320, 192
         x = clip_of(self.task, 5, self.w, self.h)
@@ -144,7 +146,7 @@ class Task:
         self.flops = first.get_total_flops(), further.get_total_flops()
 
     def tune(self):
-        """cuDNN's autotuner on where it gains."""
+        """Turns cuDNN's autotuner on if it makes the clip faster."""
         import torch
 
         x, ms, self.tuned = clip_of(self.task, 5, self.w, self.h), {}, False
@@ -174,7 +176,7 @@ class Task:
         return {"ms": statistics.median(ms[1:] or ms), "gib": peak / 2**30, "reserved_gib": reserved / 2**30}, self.mean(y)
 
     def compile(self, parts):
-        """A clip's first slice and a further one: what every longer clip is made of."""
+        """A clip's first slice and a further one: the parts of every longer clip."""
         import torch
 
         torch._dynamo.reset()
@@ -205,7 +207,7 @@ class Task:
             row["slices"], y = self.torch_ms(lambda x: net.run(self.half, x, self.each), x, times)
         if compiled is not None:
 
-            def one(x, before=None, keep=True):  # of 5 frames too the slice that longer clips begin with
+            def one(x, before=None, keep=True):  # for 5 frames, too, the first slice of longer clips is used
                 return compiled(x, before, True)
 
             row["compiled"], z = self.torch_ms(lambda x: net.run(one, x, self.each), x, times)
@@ -245,12 +247,12 @@ def arguments():
     parser.add_argument("--size", action="append", default=[], help="multiples of 8")
     parser.add_argument("--frames", default="5,21,81", type=lambda s: [int(n) for n in s.split(",")], help="1 + 4n each")
     parser.add_argument("--task", default="decode,encode", type=lambda s: s.split(","))
-    parser.add_argument("--no-tune", action="store_true", help="without cuDNN's autotuner, and without trying it")
-    parser.add_argument("--warm", choices=("first", "further"), help="compile this slice and end")
+    parser.add_argument("--no-tune", action="store_true", help="do not use or try cuDNN's autotuner")
+    parser.add_argument("--warm", choices=("first", "further"), help="compile this slice and exit")
     parser.add_argument("--profile", action="store_true", help="davy's kernels and longest steps of each clip")
     parser.add_argument("--whole", type=float, default=100, help="GiB")
-    parser.add_argument("--comfyui", help="a checkout whose comfy/ldm/seedvr is there")
-    parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further clip is begun")
+    parser.add_argument("--comfyui", help="a checkout that has comfy/ldm/seedvr")
+    parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further clip starts")
     args = gpu_bench.parse(parser, CONTENDERS)
     if "comfyui" in args.only and not args.comfyui and len(args.only) < len(CONTENDERS):
         parser.error("comfyui needs --comfyui")
@@ -286,7 +288,7 @@ def main():
                 rows += work.rows
     print_table(rows)
     gpu_bench.save(args, *rows)
-    # two results in bf16 may be as far from each other as both are from fp32, in opposite directions
+    # two bf16 results may differ by twice the bound, if their errors against fp32 have opposite directions
     far = [r for r in rows if not (r.get("davy", {}).get("from eager") or 0) <= 2 * BOUND]
     far += [r for r in errors if not r.get("davy", 0) <= BOUND]
     return f"gpu_clips.py: davy is too far from PyTorch: {far}" if far else 0

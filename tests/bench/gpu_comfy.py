@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""ComfyUI's stock nodes beside davy's, in one process of a real ComfyUI: VAE, upscaling, captions, first use after start.
+"""Compares ComfyUI's stock nodes with davy's, in one process of a real ComfyUI: VAE, upscaling, captions, first use after start.
 
     python3 tests/bench/gpu_comfy.py --comfyui DIR --models DIR [--library F] [--packages DIR] [--rounds N] [--small] [--save F]
 
-DIR of models has davy-tiny-vlm. The VAE is of SDXL's shape, the upscalers are RRDBNet with 23 blocks and Real-ESRGAN's
-general x4v3; their weights are made up. Pictures for captions are case*.png of --pictures.
-Stock nodes run as they come and once more with cuDNN's autotuner (ComfyUI's --fast autotune). Captions are transformers',
-which is what packs for it use: a picture at a time as they do, and all together. Every figure is the median time of a
-node's execution, the GPU waited for before and after. "gpu": pictures stay on the GPU (--gpu-only); "host": in host memory,
-ComfyUI's default. What ComfyUI imports but does not need here, and the machine does not have, is replaced by nothing.
+The folder of --models must have davy-tiny-vlm. The VAE has SDXL's shape; the upscalers are RRDBNet with 23 blocks and
+Real-ESRGAN's general x4v3. Their weights are random. Pictures for captions are case*.png of --pictures.
+Stock nodes run with the defaults, and again with cuDNN's autotuner (ComfyUI's --fast autotune). The peer for captions is
+transformers, which node packs use: one picture at a time as they do, and all together. Every figure is the median time of a
+node's execution, with a wait for the GPU before and after. "gpu": pictures stay on the GPU (--gpu-only); "host": in host
+memory, ComfyUI's default. Modules that ComfyUI imports but that are neither needed nor installed are replaced by empty ones.
 --small: sizes for a trial on a CPU."""
 
 import argparse
@@ -33,7 +33,7 @@ QUESTION = "Describe the image."
 
 
 class Empty(type):
-    """An empty class, in which every name is one too."""
+    """An empty class; each of its attributes is an empty class, too."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -42,14 +42,14 @@ class Empty(type):
 
 
 class Nothing(types.ModuleType):
-    """A module in which every name is an empty class."""
+    """A module in which every attribute is an empty class."""
 
     __path__ = ()
     __getattr__ = Empty.__getattr__
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Asked last: stands in for what is unneeded and not installed."""
+    """The last import finder: gives empty modules for UNNEEDED ones that are not installed."""
 
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in UNNEEDED:
@@ -63,7 +63,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def make(path, dtype, *parts):
-    """A weight file with made-up numbers for these networks together."""
+    """Writes one weight file with random numbers for these networks."""
     import gpu_nets as nets
 
     state = {key: tensor for part in parts for key, tensor in nets.randomise(part).state_dict().items()}
@@ -85,7 +85,7 @@ def folders(base, models):
 
 
 def start(comfyui, base):
-    """ComfyUI's nodes module. Tokenizers that this transformers has no more are not needed."""
+    """ComfyUI's nodes module. Tokenizers that this version of transformers lacks are not needed."""
     import torch
     import transformers
 
@@ -127,7 +127,7 @@ def timed(call):
 
 
 def compare(case, contenders, rounds, report):
-    """Contenders take turns; the first one's result is what the others are measured against."""
+    """Times contenders in turns. The first one's result is the reference of the others."""
     import torch
 
     results, times = {}, {name: [] for name in contenders}
@@ -146,7 +146,7 @@ def compare(case, contenders, rounds, report):
 
 
 def attempt(report, call, *arguments):
-    """One part; what goes wrong in it is reported, and the next one runs."""
+    """Runs one part. If it fails, the error is reported and the next part runs."""
     try:
         call(*arguments)
     except Exception as error:
@@ -155,7 +155,7 @@ def attempt(report, call, *arguments):
 
 
 def stages(nodes, report, pack):
-    """First use: from loading the pack to the first picture, the weights' file being in the page cache."""
+    """First use: from loading the pack to the first picture. The weight file is in the page cache."""
     import torch
 
     latent = {"samples": torch.randn(1, 4, SIDE // 8, SIDE // 8, device=DEVICE)}
@@ -273,7 +273,7 @@ def main():
     parse.add_argument("--comfyui", type=pathlib.Path, required=True)
     parse.add_argument("--models", type=pathlib.Path, default=ROOT.parent / "shared/models")
     parse.add_argument("--pictures", type=pathlib.Path, default=ROOT.parent / "shared/golden/davy-tiny-vlm")
-    parse.add_argument("--only", choices=["captions", "frames"], help="leave most other parts out")
+    parse.add_argument("--only", choices=["captions", "frames"], help="skip most other parts")
     parse.add_argument("--library", default=os.environ.get("DAVY_LIBRARY"))
     parse.add_argument("--packages", type=pathlib.Path)
     parse.add_argument("--rounds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""davy's side of gpu_peers.py: models through the ABI, on torch tensors where they lie, on torch's stream."""
+"""davy's part of gpu_peers.py: models through the ABI, on torch's tensors without a copy, on torch's stream."""
 import ctypes
 import json
 import pathlib
@@ -14,7 +14,7 @@ DTYPES = {torch.float32: abi.Dtype.F32, torch.float16: abi.Dtype.F16, torch.bflo
 
 
 def describe(t, channels):
-    """A channels-last [N, C, H, W] torch tensor as davy sees it; floats as the network's own numbers."""
+    """davy's view of a channels-last [N, C, H, W] torch tensor; floats are the network's own numbers."""
     view = t.permute(0, 2, 3, 1)
     assert view.is_contiguous()
     view = view[0] if view.shape[0] == 1 else view
@@ -79,7 +79,7 @@ class Davy:
         return m
 
     def profile(self, once, runs=3):
-        """[{step, kernel, calls, ms, flops, bytes}], of one run each."""
+        """[{step, kernel, calls, ms, flops, bytes}] of one run."""
         extension = self.library.extension("davy.profile/1", abi.Profile1)
         handle = ctypes.c_void_p()
         self.check(extension.start(self.context))

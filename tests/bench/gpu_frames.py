@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Videos: davy beside torch.compile and ONNX Runtime's CUDA provider on one NVIDIA GPU, in one process and one run.
+"""Compares davy on videos with torch.compile and ONNX Runtime's CUDA provider on one NVIDIA GPU, in one process and one run.
 
     python3 tests/bench/gpu_frames.py [--library build/libdavy.so.1] [--net PART]... [--size 1280x720]... [--frames N]
                                       [--seconds S] [--only compiled,onnxruntime,davy,sequence] [--layouts nchw,nhwc]
                                       [--until SECONDS] [--save F.jsonl]
 
-8-bit RGB frames in pinned host memory to twice the size, 8-bit RGB in pinned host memory, fp16 inside. Every contender gets
-the same pipeline: frames on their way in, in the network and on their way out at once, on three streams, with buffers of
-their own. torch.compile runs channels-last with CUDA graphs and makes one kernel of each conversion of pixels. ONNX Runtime
-gets the network in fp16, bound to buffers on the device, in a CUDA graph, with exhaustive search of algorithms, NCHW
-or NHWC, whichever is faster; its conversions are torch.compile's. "sequence" is davy's own pipeline
-(sequence_open): frames in ordinary memory, copied in and out by two threads. Every contender's frame is compared with torch
-in fp32. floor: the network's direct FLOPs at 755 TFLOP/s or a result's bytes at the measured speed of copies to the host,
-whichever is longer."""
+Input and output are 8-bit RGB frames in pinned host memory; the output has twice the size. The networks compute in fp16. Every
+contender gets the same pipeline of three streams: copies in, the network and copies out run at once, with separate buffers.
+torch.compile runs channels-last with CUDA graphs and makes one kernel of each pixel conversion. ONNX Runtime gets the network
+in fp16 in a CUDA graph, bound to device buffers, with exhaustive search of algorithms. It runs in NCHW or NHWC, whichever is
+faster; its conversions are torch.compile's. "sequence" is davy's own pipeline (sequence_open): frames in ordinary memory, which
+two threads copy in and out. Every contender's frame is compared with torch in fp32. floor: the network's direct FLOPs at
+755 TFLOP/s, or a result's bytes at the measured speed of copies to the host, whichever takes longer."""
 import ctypes
 import itertools
 import json
@@ -39,7 +38,7 @@ def networks():
 
 
 def named(parts):
-    """In the order asked for."""
+    """The selected networks, in the order of the options; without options all."""
     return list(dict.fromkeys(name for part in parts for name in networks() if part in name)) or list(networks())
 
 
@@ -53,7 +52,7 @@ def weights_of(args, name, make):
 
 
 def to_picture(y):
-    """The network's numbers as 8 bits; + 0.5 and the conversion's truncation round."""
+    """The network's numbers as 8 bits; + 0.5 and the truncation of the conversion round to nearest."""
     import torch
 
     return (y * 255 + 0.5).clamp(0, 255).to(torch.uint8)
@@ -124,7 +123,7 @@ def onnxruntime(model, shape, layouts, row):
         try:
             network = OrtNetwork(path, shape, 2, layout == "nhwc", graph)
             tried[key] = (statistics.median(timed(network) for _ in range(8)), network)
-        except Exception as error:  # one way's failure leaves the others
+        except Exception as error:  # if one layout fails, the others still run
             failed[key] = str(error).splitlines()[0][:300]
     os.unlink(path)
     row.update(network_ms={key: ms for key, (ms, _) in tried.items()}, refused=failed)
@@ -147,7 +146,7 @@ def onnxruntime(model, shape, layouts, row):
 
 
 def pinned(shape, fill=False):
-    """[1, 3, H, W], channels last, as the copy of a frame needs it"""
+    """Pinned memory as [1, 3, H, W], channels last, for the copy of a frame."""
     import torch
 
     t = torch.randint(0, 256, shape, dtype=torch.uint8) if fill else torch.zeros(shape, dtype=torch.uint8)
@@ -174,7 +173,7 @@ class Pipeline:
             self.arrived[s].record(self.into)
 
     def frames(self, network, count):
-        """Seconds for so many frames; `network` is given the slot's tensors on the device and its number."""
+        """Seconds for `count` frames. `network` gets the slot's tensors on the device."""
         import torch
 
         torch.cuda.synchronize()
@@ -185,7 +184,7 @@ class Pipeline:
             if i + 1 < count:
                 self.bring(i + 1)
             self.work.wait_event(self.arrived[s])
-            self.gone[s].synchronize()  # the host has had the slot's last frame; nothing waits before the first round
+            self.gone[s].synchronize()  # the slot's last frame has reached the host; the first round does not wait
             network(self.dx[s], self.dy[s])
             self.made[s].record(self.work)
             with torch.cuda.stream(self.out):
@@ -196,7 +195,7 @@ class Pipeline:
         return time.perf_counter() - start
 
     def copies(self):
-        """Bytes a second of a result to pinned memory."""
+        """Bytes per second of copies of a result to pinned memory."""
         ms = [timed(lambda: self.y[0].copy_(self.dy[0], non_blocking=True)) for _ in range(8)]
         return self.y[0].numel() / statistics.median(ms) * 1e3
 
@@ -205,7 +204,7 @@ class Pipeline:
 
 
 class DavySequence:
-    """Frames in ordinary memory, pushed and pulled by a thread each."""
+    """Frames in ordinary memory; one thread pushes them and one pulls."""
 
     def __init__(self, davy, model, x, y):
         import gpu_davy
@@ -231,12 +230,12 @@ class DavySequence:
             davy.check(davy.api.sequence_finish(handle))
 
         seconds = []
-        for _ in range(2):  # the first round takes the frames' memory
+        for _ in range(2):  # the first round allocates the frames' memory
             start = time.perf_counter()
             pusher = threading.Thread(target=push)
             pusher.start()
             pulled = 0
-            while pulled < count:  # NEED_INPUT, where the pusher is behind, is no frame
+            while pulled < count:  # NEED_INPUT (the pusher is late) does not count as a frame
                 pulled += davy.check(davy.api.sequence_pull(handle, ref(self.wanted), forever)) == 0
             pusher.join()
             seconds.append(time.perf_counter() - start)
@@ -254,16 +253,16 @@ def difference(y, expected):
 
 
 def frames_of(args, row):
-    """Of a round: fewer of what is slow."""
+    """Frames of a round; slow contenders get fewer."""
     return min(args.frames, max(10 * SLOTS, int(args.seconds * 1e3 / row.get("device_ms", 1))))
 
 
 def begin(pipe, make, expected, row):
-    """A network that has run, with its first frame's difference and its time on the device in the row."""
+    """Runs a network, and stores its first frame's difference and its device time in the row."""
     start = time.perf_counter()
     network = make(row)
     for y in pipe.y + pipe.dy:
-        y.zero_()  # what is not written must not look like an answer
+        y.zero_()  # so that unwritten memory does not pass as a result
     pipe.frames(network, 2 * SLOTS)
     row.update(first_s=time.perf_counter() - start, **difference(pipe.y[0], expected))
     row["device_ms"] = statistics.median(timed(lambda: network(pipe.dx[0], pipe.dy[0])) for _ in range(10))
@@ -340,12 +339,12 @@ def print_table(rows):
 
 def arguments():
     parser = gpu_bench.comparison(__doc__, CONTENDERS)
-    parser.add_argument("--net", action="append", default=[], help="part of a name; several: one after the other")
+    parser.add_argument("--net", action="append", default=[], help="part of a name; may be repeated")
     parser.add_argument("--size", action="append", default=[])
-    parser.add_argument("--frames", type=int, default=200, help="of a round")
-    parser.add_argument("--seconds", type=float, default=1e9, help="fewer frames where they would take longer, but 30")
+    parser.add_argument("--frames", type=int, default=200, help="frames of a round")
+    parser.add_argument("--seconds", type=float, default=1e9, help="longest time of a round; it then has fewer frames, but at least 30")
     parser.add_argument("--layouts", default="nchw,nhwc", type=lambda s: s.split(","), help="that ONNX Runtime tries")
-    parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further case is begun")
+    parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further case starts")
     return gpu_bench.parse(parser, CONTENDERS)
 
 

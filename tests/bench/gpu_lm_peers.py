@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""davy beside transformers on one NVIDIA GPU: first token of a picture and tokens per second, in one process and one run.
+"""Compares davy with transformers on one NVIDIA GPU: time to a picture's first token, and tokens per second, in one process.
 
     python3 tests/bench/gpu_lm_peers.py [--library build/libdavy.so.1] [--case PART]... [--only dynamic,static,davy]
                                         [--tokens N] [--rounds N] [--models DIR] [--save F.jsonl]
 
-Needs torch with CUDA and transformers. Each model has its published shape and random bf16 weights, saved as a folder that both
-read, with a made-up vocabulary. Everybody gets a picture of the same size and about as many words, greedily answers with exactly
-N tokens, and takes turns; figures are medians. davy is timed through its ABI, from the picture in host memory to the text:
-preprocessing, tokenizer and streaming included; transformers from ready tensors. int8 and int4 are davy's alone: weights
-quantised at load."""
+Needs torch with CUDA and transformers. Each model has its published shape, random bf16 weights and a synthetic vocabulary, in a
+folder that both read. Every contender gets a picture of the same size and about as many words, and answers greedily with
+exactly N tokens. Contenders take turns; figures are medians. davy is timed through its ABI, from the picture in host memory to
+the text, with preprocessing, tokenizer and streaming. transformers is timed from prepared tensors. Only davy runs int8 and int4:
+it quantises the weights when it loads them."""
 import argparse
 import ctypes
 import json
@@ -33,7 +33,7 @@ QUESTION = "What is in this picture? Say it in a few short words."
 
 
 def vocabulary(size, special):
-    """A byte-level tokenizer.json: `special` has ids of its own, letters for all bytes come first, nothing else is a word."""
+    """A byte-level tokenizer.json: the tokens of all bytes come first, `special` keeps its ids, and the rest are fillers."""
     words = {}
     for i, letter in enumerate(tiny_vlm.byte_letters().values()):
         words[letter] = i
@@ -101,7 +101,7 @@ CASES = {"smolvlm_256m": smolvlm, "qwen25_vl_3b": qwen25}
 
 
 def make(name, folder):
-    """The folder, written once, and the model on the GPU."""
+    """Writes the folder once, and returns it with the model on the GPU."""
     import torch
 
     cls, config, special, files, size, vocab = CASES[name]()
@@ -123,7 +123,7 @@ def make(name, folder):
 
 
 def tensors(name, size):
-    """What a processor would give for a picture of this size and about as many words as davy's prompt has."""
+    """The tensors of a processor for a picture of this size, with about as many words as davy's prompt."""
     import torch
 
     if name == "smolvlm_256m":

@@ -1,6 +1,6 @@
-"""The networks of the GPU comparison in torch, with the names of the files people have, so that one safetensors file
-serves torch and davy. Weights are random, of magnitudes that keep signals sane in 16 bits; safetensors are read and
-written here because a machine with torch need not have more."""
+"""The networks of the GPU comparison in torch, with the tensor names of published files, so that torch and davy can use one
+safetensors file. Weights are random, with magnitudes that fit 16 bits. This module reads and writes safetensors itself,
+so that the machine needs no package but torch."""
 import ctypes
 import json
 import math
@@ -17,7 +17,7 @@ def conv(i, o, k=3, gain=1.0, **options):
     return c
 
 
-# ---- AutoencoderKL as SDXL has it ----
+# ---- SDXL's AutoencoderKL ----
 
 
 class Res(nn.Module):
@@ -103,7 +103,7 @@ class KlDecoder(nn.Module):
 
 
 class KlEncoder(nn.Module):
-    """Gives the moments: mean and log-variance."""
+    """Returns the moments: mean and log-variance."""
 
     def __init__(self, z=4, widths=(128, 256, 512, 512)):
         super().__init__()
@@ -246,7 +246,7 @@ class SpanF3Block(nn.Module):
 
 
 class SpanF3(nn.Module):
-    """Works at half the size of the picture, whose sides are even here."""
+    """Works at half the size of the picture, whose sides must be even."""
 
     def __init__(self, c=64, blocks=8, scale=2):
         super().__init__()
@@ -285,12 +285,12 @@ def transposed(i, o, k, stride, padding=0):
 
 
 def mean_of(x):
-    """Row by row where it is exported: ONNX Runtime sums in 16 bits, and a picture's sum is infinite there."""
+    """For export the mean is taken row by row: ONNX Runtime sums in 16 bits, where a whole picture's sum is infinite."""
     return x.mean(3, keepdim=True).mean(2, keepdim=True) if torch.onnx.is_in_onnx_export() else x.mean((2, 3), keepdim=True)
 
 
 class Pair(nn.Module):
-    """Two convolutions and, where asked for, channels weighed by what their means say."""
+    """Two convolutions, optionally with channel weights that are computed from the channels' means."""
 
     def __init__(self, i, middle, o, weighed):
         super().__init__()
@@ -356,7 +356,7 @@ def randomise(model, seed=0):
     for module in model.modules():
         if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
             fan = module.weight[0].numel()
-            if isinstance(module, nn.ConvTranspose2d):  # [in, out, k, k]: so many products make one result
+            if isinstance(module, nn.ConvTranspose2d):  # [in, out, k, k]: the number of products in one result
                 fan = module.weight[:, 0].numel() / module.stride[0] ** 2
             module.weight.normal_(0, module.gain / math.sqrt(fan), generator=g)
             if module.bias is not None:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""davy beside PyTorch (eager and torch.compile) on one NVIDIA GPU, in one process and one run.
+"""Compares davy with PyTorch (eager and torch.compile) on one NVIDIA GPU, in one process and one run.
 
     python3 tests/bench/gpu_peers.py [--library build/libdavy.so.1] [--case PART]... [--only eager,compiled,davy]
                                      [--kl-mode max-autotune] [--seconds S] [--batch N] [--profile] [--save F.jsonl]
 
-Needs torch with CUDA and a compiler for torch.compile. Every runtime gets the same 16-bit weight file, the same
-channels-last 16-bit input on the device and the same stream; davy gets torch's tensors where they lie. Contenders take
-turns; times are medians of CUDA-event timings after a warm-up. Errors are relative (||a-b||/||b||) to torch in fp32 with
-the same weights and input. floor: the network's direct FLOPs at 755 TFLOP/s, or its weights, input and output at
-4.25 TB/s, whichever is longer."""
+Needs torch with CUDA and a compiler for torch.compile. Every runtime gets the same 16-bit weight file, the same channels-last
+16-bit input on the device, and the same stream; davy uses torch's tensors without a copy. Contenders take turns. Times are
+medians of CUDA-event timings after a warm-up. Errors are relative (||a-b||/||b||) to torch in fp32 with the same weights and
+input. floor: the network's direct FLOPs at 755 TFLOP/s, or its weights, input and output at 4.25 TB/s, whichever takes
+longer."""
 import statistics
 import sys
 import time
@@ -72,9 +72,9 @@ class DavyContender:
 
         stream = torch.cuda.current_stream()
         start = time.perf_counter()
-        davy = self.davy = Davy(args.library, args.device)  # a context of its own: its peak is then this case's
+        davy = self.davy = Davy(args.library, args.device)  # a new context, so that its peak is this case's
         self.model = davy.model(path, dtype)
-        # zeroed first: what davy does not write must not look like an answer
+        # zeroed, so that memory which davy does not write does not pass as a result
         y = torch.zeros(expected.shape, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
         self.once = davy.call(self.model, task, x, y, stream)
         self.blocking = davy.call(self.model, task, x, y)
@@ -103,7 +103,7 @@ class DavyContender:
 
 
 def several(once, seconds):
-    """ms of at least 4 runs, of about so many seconds"""
+    """ms of at least 4 runs, which take about `seconds` in all"""
     for _ in range(3):
         timed(once)
     times = []
@@ -178,9 +178,9 @@ def print_table(rows):
 def arguments():
     parser = comparison(__doc__, CONTENDERS)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--case", action="append", default=[], help="part of a name; several: any of them")
-    parser.add_argument("--kl-mode", default="max-autotune", help="torch.compile's mode for the KL VAE: minutes a case")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of timed runs, a case and contender")
+    parser.add_argument("--case", action="append", default=[], help="part of a name; may be repeated")
+    parser.add_argument("--kl-mode", default="max-autotune", help="torch.compile's mode for the KL VAE; takes minutes per case")
+    parser.add_argument("--seconds", type=float, default=1.5, help="time of the timed runs, per case and contender")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--profile", action="store_true")
     return parse(parser, CONTENDERS)

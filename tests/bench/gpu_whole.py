@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What a user waits for on a GPU: cold starts, video frames from host memory to host memory, one picture on several GPUs.
+"""Measures a user's waiting times on a GPU: cold starts, video frames between host memory, one picture on several GPUs.
 
     python3 tests/bench/gpu_whole.py [--build build] [--what cold,frames,split] [--device cuda:0] [--devices cuda:0,cuda:1]
                                      [--without-torch] [--save F.jsonl]
 
-cold    process start to the first 1024x1024 picture of an SDXL VAE in host memory, weights in the page cache: the command
-        line program (writes a PNG too), a Python host that uses the ABI, and PyTorch (eager), each in processes of its own
-frames  8-bit RGB in pinned host memory to the same: copies, conversions and network; alone and in batches of 4
-split   a 3840x2160 picture x2 on --device and on --devices, in turns, and whether both give the same picture"""
+cold    process start to the first 1024x1024 picture of an SDXL VAE in host memory, with the weights in the page cache. Three
+        programs, each in separate processes: the command line program (which also writes a PNG), a Python host of the ABI,
+        and PyTorch (eager).
+frames  8-bit RGB frames from and to pinned host memory: copies, conversions and network; single and in batches of 4.
+split   a 3840x2160 picture x2 on --device and on --devices, in turns; checks that both give the same picture."""
 import ctypes
 import json
 import pathlib
@@ -20,11 +21,11 @@ import time
 import gpu_bench
 from gpu_bench import HERE, ROOT, take_turns
 
-SIDE = 128  # of the latent
+SIDE = 128  # of the latent in its own pixels
 
 
 def weights_of(args, name, make, dtype):
-    """gpu_peers.py's files"""
+    """The weight file of gpu_peers.py."""
     path = args.weights / f"{name}-{str(dtype)[6:]}.safetensors"
     return path, gpu_bench.weights_of(path, make(), dtype)
 
@@ -104,7 +105,7 @@ def in_child(*command):
 
 
 def middle(runs):
-    """The run of median length among lists of stamps."""
+    """The run with the median duration; each run is a list of time stamps."""
     return sorted(runs, key=lambda r: r[-1][1])[len(runs) // 2]
 
 
@@ -149,12 +150,12 @@ def per_frame(once, frames, seconds=1.5):
 
 
 def torch_frames(model, x, y, mode):
-    """u8 to u8 on the device as one function, copies from and to pinned memory around it."""
+    """One function from u8 to u8 on the device, with copies from and to pinned memory around it."""
     import torch
 
     def network(u8):
         y = model(u8.to(torch.float16) / 255).clamp(0, 1).mul(255).round()
-        return y.to(torch.uint8, memory_format=torch.channels_last)  # the copy to the host is then one piece
+        return y.to(torch.uint8, memory_format=torch.channels_last)  # so that the copy to the host is contiguous
 
     fn = torch.compile(network, mode=mode, dynamic=False) if mode else network
 
@@ -231,7 +232,7 @@ def main():
     parser.add_argument("--what", default="cold,frames")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--devices", default="cuda:0,cuda:1")
-    parser.add_argument("--without-torch", action="store_true", help="as a contender; its tensors are used all the same")
+    parser.add_argument("--without-torch", action="store_true", help="no torch contender; torch's tensors are still used")
     args = gpu_bench.parse(parser)
 
     def emit(row):

@@ -1,6 +1,6 @@
-/* lm_step.c - the speed of a language model's kernels: the token step and the prefill of SmolLM2-135M's shape with
- * random weights, through the same steps that an engine takes; and of the step of several sequences at once. Not a test:
- * it is built with them so that it cannot rot.
+/* lm_step.c - the speed of a language model's kernels, with SmolLM2-135M's shape, random weights and an engine's steps: a
+ * token step, the prefill, and a step of several sequences at once. It is not a test, but is built with the tests so that it
+ * keeps compiling.
  * usage: lm_step [f16|bf16|q8_0|q4_0|q4_1|q4_k|q6_k] [threads] [tokens] [prefill] [context] */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "kernels/lm.h"
 
 enum { BLOCKS = 30, WIDTH = 576, HEADS = 9, KV = 3, HEAD = 64, FFN = 1536, WORDS = 49152, CONTEXT = 2048 };
-enum { SHARE = CONTEXT / DVK_FEW }; /* of the cache, for each of several sequences */
+enum { SHARE = CONTEXT / DVK_FEW }; /* each sequence's part of the cache */
 enum { QKV = (HEADS + 2 * KV) * HEAD, MAX_STEPS = BLOCKS * 14 + 8 };
 
 typedef struct block { /* packed */
@@ -36,7 +36,7 @@ typedef struct pass {
     const model *model;
     dv_steps *steps;
     int64_t m, past;
-    dvk_paging rows; /* position NULL: one sequence's, behind `past` */
+    dvk_paging rows; /* position NULL: one sequence, after `past` */
     float *x, *cs, *logits;
     dvk_rows wide, normed, qkv, mixed, mixed_in, hidden, hidden_in;
     union {
@@ -66,8 +66,8 @@ static uint32_t noise(void) {
     return state >> 8;
 }
 
-/* All weights in one piece, in the order in which they are read: the system can give it huge pages, and looking ahead
- * at the end of one matrix is looking at the next. */
+/* Takes memory from one block for all weights, in the order in which they are read. The system can use huge pages for it, and
+ * a prefetch at the end of one matrix reads the next. */
 static unsigned char *from_arena(int64_t bytes) {
     static unsigned char *arena;
     static int64_t left;
@@ -81,7 +81,7 @@ static unsigned char *from_arena(int64_t bytes) {
     return need(piece);
 }
 
-/* n rows of k random weights, packed; every 32 rows are the same, which no kernel can know. */
+/* n rows of k random weights, packed. Every 32 rows are the same; this does not change a kernel's speed. */
 static void *weights(dvk_wtype t, int64_t n, int64_t k, int32_t glu) {
     const int64_t bytes = dvk_row_bytes(t, k);
     const int64_t panels = dvk_panel_count(n, glu);
@@ -99,7 +99,7 @@ static void *weights(dvk_wtype t, int64_t n, int64_t k, int32_t glu) {
             dvk_quant_q8_0(x, row, k);
         } else if (t == DVK_W_Q4_0) {
             dvk_quant_q4_0(x, row, k);
-        } /* the other types stay zeros: only the time counts */
+        } /* other types stay zero, because only the time is measured */
     }
     unsigned char *packed = from_arena(panels * dvk_panel_bytes(t, k));
     const void *pointers[DVK_PANEL];
@@ -136,7 +136,7 @@ static void add_norm(pass *p) {
     add(p, "row_norm", &a, sizeof a, DVK_F32, p->m == 1);
 }
 
-/* The input of the next product in the form that it wants. */
+/* Adds a conversion of the next product's input to the form that it needs. */
 static void add_convert(pass *p, dvk_rows from, dvk_rows to, int64_t dim) {
     if (from.data != to.data) {
         const dvk_row_convert_args a = {.x = from, .y = to, .m = p->m, .heads = 1, .dim = dim};
@@ -202,7 +202,7 @@ static dvk_rows rows(dvk_form form, int64_t m, int64_t k) {
         .data = memset(need(dv_aligned_alloc(bytes, 64)), 0, bytes), .form = form, .row = row, .head = HEAD};
 }
 
-/* The head's input is the last token's, or that of every sequence, in the head's own form. */
+/* Adds the head. Its input is the last token, or each sequence's token, in the head's form. */
 static void add_head(pass *p, dvk_form form) {
     dvk_rows last = p->wide;
     if (p->rows.position == NULL) {
@@ -217,7 +217,7 @@ static void add_head(pass *p, dvk_form form) {
                p->normed, out);
 }
 
-/* Each row is of a sequence of its own, whose pages lie one behind the other, and has so much behind it. */
+/* Each row belongs to its own sequence with consecutive pages, after `past` tokens. */
 static dvk_paging several(int64_t past) {
     static int32_t table[DVK_FEW * SHARE / DVK_PAGE], sequence[DVK_FEW], position[DVK_FEW];
     for (int32_t i = 0; i < DVK_FEW * SHARE / DVK_PAGE; i++) {
@@ -267,7 +267,7 @@ static pass *make_pass(const model *m, dv_pool *pool, int64_t tokens, int64_t pa
     return p;
 }
 
-/* One thread is timed by the processor's clock: others on the machine cost cache only. */
+/* One thread is timed by its processor time: other programs then affect only the cache. */
 static double now_seconds(const pass *p) {
     struct timespec t;
     clock_gettime(p->threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -297,7 +297,7 @@ static void report(const char *what, double *times, int runs, int64_t tokens) {
            (double)tokens / times[runs / 2]);
 }
 
-/* Where the time of a pass goes, op by op, on this thread alone. */
+/* Prints the time of each op of a pass, on this thread alone. */
 static void by_op(pass *p) {
     void *scratch = need(dv_aligned_alloc((uint64_t)1 << 24, 64));
     static const char *const ops[] = {"row_norm", "linear", "rope", "attention_kv", "row_convert"};
@@ -336,7 +336,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         m.type = strcmp(types[i].name, name) == 0 ? types[i].type : m.type;
     }
-    /* As converters do, the table of a 4-bit file is Q8_0. */
+    /* The head of a 4-bit file is Q8_0, as converters write it. */
     m.head_type = dvk_block_elements(m.type) > 1 ? DVK_W_Q8_0 : m.type;
     for (int i = 0; i < BLOCKS; i++) {
         m.blocks[i] = (block){weights(m.type, QKV, WIDTH, 0), weights(m.type, WIDTH, WIDTH, 0),

@@ -1,5 +1,5 @@
-/* made.h - captioning models that are made up on the spot, of published shapes: no weights need be there. All tensors of a
- * model are the same noise, read at one place of memory; every kernel and every byte to read is as in the real one. */
+/* made.h - captioning models of published shapes with random weights, so that no model files are needed. All tensors of a
+ * model are the same noise in memory. The kernels and the bytes that they read are those of the real model. */
 #ifndef DV_TESTS_BENCH_MADE_H
 #define DV_TESTS_BENCH_MADE_H
 
@@ -119,7 +119,7 @@ static inline uint32_t noise(uint32_t *state) {
     return *state >> 16;
 }
 
-/* A matrix of the language model whose rows are whole blocks becomes one of K-quants; NULL: none does. */
+/* Whether a matrix gets K-quants: one of the language model whose rows are whole blocks. k_type NULL: none. */
 static inline bool in_blocks(const dv_tensor_ref *ref, const char *k_type) {
     return k_type != NULL && ref->ndim == 2 && ref->shape[1] % 256 == 0 && strstr(ref->name, "vis") == NULL;
 }
@@ -138,7 +138,7 @@ static inline void fill_blocks(unsigned char *to, uint64_t bytes, dvk_wtype type
     }
 }
 
-/* bf16 noise of a hundredth or so for matrices, ones for vectors; K-quants where asked for. */
+/* Fills matrices with bf16 noise of about 0.01, or K-quants if k_type is not NULL, and vectors with ones. */
 static inline uint16_t *fill(dv_tensors *t, const char *k_type, dvk_wtype type) {
     uint64_t size[3] = {0}; /* matrices, vectors, blocks */
     for (int64_t i = 0; i < t->count; i++) {
@@ -179,7 +179,7 @@ typedef struct made_precision {
     const char *name;
     dv_vlm_format format;
     dvk_dtype compute;
-    const char *k_type; /* as a file says it; NULL: no K-quants */
+    const char *k_type; /* the name in a file; NULL: no K-quants */
     dvk_wtype type;
 } made_precision;
 
@@ -194,7 +194,7 @@ static inline const made_precision *precision_of(const made *o) {
             return &all[i];
         }
     }
-    fprintf(stderr, "no precision %s\n", o->precision);
+    fprintf(stderr, "unknown precision %s\n", o->precision);
     exit(2);
 }
 
@@ -237,7 +237,7 @@ static inline void make_model(const made *o, dv_vlm_model *m) {
     free(data);
 }
 
-/* Pool, device ("cpu": none) and weights; m->heap and m->cpu are there. */
+/* Opens pool, device ("cpu": none) and weights; m->heap and m->cpu must be set. */
 static inline void made_begin(const made *o, int32_t threads, dv_vlm_model *m) {
     must(dv_pool_create(threads, &m->pool), "threads");
     if (strcmp(o->device, "cpu") != 0) {

@@ -1,5 +1,5 @@
-"""The four networks of the CPU comparison as one small graph language, with random weights, and what davy, ONNX and ncnn
-call them: write_onnx, write_ncnn and write_davy put the same numbers into each runtime's own file format."""
+"""The four networks of the CPU comparison in one small graph language, with random weights. write_onnx, write_ncnn and
+write_davy write the same numbers in each runtime's file format, with its names."""
 import json
 import struct
 
@@ -199,7 +199,7 @@ def write_davy(name, n, path):
 # ---- ONNX, for ONNX Runtime and OpenVINO ----
 
 def write_onnx(n, path, group_norm_op):
-    """group_norm_op: the GroupNormalization op; else instance norm in reshapes, as torch's exporter writes it."""
+    """group_norm_op: use the GroupNormalization op; else an instance norm between reshapes, as torch's exporter writes it."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -291,7 +291,7 @@ def write_ncnn(n, base):
         lines.append(f"{kind:<16} {name:<16} {len(inputs)} {len(outputs)} {' '.join(inputs)} {' '.join(outputs)} {params}".rstrip())
         blobs.update(outputs)
 
-    def finish(blob):  # ncnn wants an explicit copy for every further use
+    def finish(blob):  # ncnn needs an explicit copy for every further use
         if uses.get(blob, 0) > 1:
             copies[blob] = [f"{blob}_{j}" for j in range(uses[blob])]
             layer("Split", "sp_" + blob, [blob], list(copies[blob]))

@@ -1,6 +1,6 @@
-/* fuzz_target.c - one libFuzzer target per file format, chosen by DAVY_FUZZ_<NAME>. Whatever the bytes are, reading
- * them must end in tensors or in an error with a text, without a fault, a leak or much memory; and a file that is
- * mapped must give the same as one that is read piece by piece. */
+/* fuzz_target.c - one libFuzzer target per file format, chosen by DAVY_FUZZ_<NAME>. Any bytes must give tensors, or an error
+ * with a message, without a fault, a leak or much memory. A mapped file must give the same result as a file that is read in
+ * pieces. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ typedef struct bytes {
     size_t size;
 } bytes;
 
-/* A broken promise must stop the fuzzer; this is a test program. */
+/* Aborts, so that the fuzzer stops, if `holds` is 0. */
 static void require(int holds, const char *what) {
     if (!holds) {
         fprintf(stderr, "broken promise: %s\n", what);
@@ -37,11 +37,11 @@ static void check_error(davy_result r) {
     require(info.code == r && strncmp(info.message, "fuzz", 4) == 0,
             "an error has a message that begins with the file's name");
     require(r == DAVY_E_FORMAT || r == DAVY_E_UNSAFE || r == DAVY_E_UNSUPPORTED,
-            "an error is one that files may cause");
+            "an error has a code that files may cause");
 }
 
 #if !defined(DAVY_FUZZ_TOKENIZER) && !defined(DAVY_FUZZ_PIECES)
-/* The first tensors are read; enough to touch what the header claims. */
+/* Reads the first tensors, enough to use the ranges that the header gives. */
 static void read_some(const dv_tensors *t) {
     enum { MOST = 1 << 16 };
     float *values = malloc(MOST * sizeof *values);
@@ -49,7 +49,7 @@ static void read_some(const dv_tensors *t) {
         if (dv_tensor_elements(&t->refs[i]) <= MOST) {
             const davy_result r = dv_tensor_read_f32(&t->refs[i], values);
             require(r == DAVY_OK || r == DAVY_E_FORMAT || r == DAVY_E_UNSUPPORTED,
-                    "reading values fails only as it may");
+                    "reading values fails only with an allowed code");
         }
     }
     free(values);
@@ -74,7 +74,7 @@ static void read_some(const dv_tensors *t) {
 
 static uint64_t DAVY_CALL read_bytes(void *user, uint64_t offset, void *dst, uint64_t n) {
     const bytes *b = user;
-    require(offset <= b->size && n <= b->size - offset, "nothing beyond the file is asked for");
+    require(offset <= b->size && n <= b->size - offset, "no read goes beyond the file");
     memcpy(dst, b->data + offset, (size_t)n);
     return n;
 }
@@ -101,7 +101,8 @@ static void run(bytes b) {
     if (dv_source_open_memory("fuzz", b.data, b.size, &mapped) == DAVY_OK &&
         dv_source_open_reader("fuzz", read_bytes, &b, b.size, &read) == DAVY_OK) {
         const davy_result r = parse(mapped, &counts[0]);
-        require(parse(read, &counts[1]) == r && counts[0] == counts[1], "a mapped and a read file give the same");
+        require(parse(read, &counts[1]) == r && counts[0] == counts[1],
+                "a mapped and a read file give the same result");
     }
 #if defined(DAVY_FUZZ_ZIP)
     dv_zip *zip = NULL;
@@ -109,7 +110,7 @@ static void run(bytes b) {
         for (int64_t i = 0; i < zip->count; i++) {
             uint64_t at = 0;
             if (dv_zip_locate(zip, &zip->entries[i], &at) == DAVY_OK) {
-                require(at <= b.size && zip->entries[i].bytes <= b.size - at, "an entry lies inside the file");
+                require(at <= b.size && zip->entries[i].bytes <= b.size - at, "an entry is inside the file");
             }
             require(dv_zip_find(zip, zip->entries[i].name) == &zip->entries[i], "an entry is found by its name");
         }
@@ -126,7 +127,7 @@ static davy_result locate(void *user, const dv_pickle *pk, const dv_pk_storage *
     (void)user;
     (void)pk;
     require(storage->first <= storage->numel && storage->usable <= storage->numel - storage->first,
-            "a view lies inside");
+            "a view is inside its storage");
     *offset = 0;
     return DAVY_OK;
 }
@@ -159,7 +160,7 @@ static void run(bytes b) {
 static void walk(const dv_json *v, int depth) {
     int64_t integer = 0;
     double number = 0;
-    require(depth <= 64, "no value lies deeper than 64");
+    require(depth <= 64, "no value is nested deeper than 64");
     if (dv_json_int(v, &integer)) {
         require(dv_json_double(v, &number) && (double)integer == number, "an integer is exact");
     }
@@ -182,7 +183,7 @@ static void run(bytes b) {
 
 #elif defined(DAVY_FUZZ_TOKENIZER) || defined(DAVY_FUZZ_PIECES)
 
-/* tokenizer.json or GGUF, told apart as dv_tokenizer_open does it, or tokenizer.model; then a text there and back. */
+/* Loads a tokenizer.json, GGUF (detected as in dv_tokenizer_open) or tokenizer.model; then encodes and decodes a text. */
 static void run(bytes b) {
     static const char text[] =
         "The cat's 12 <s>h\xc3\xa9llo  w\xcc\x81\n\n\xf0\x9f\x98\x80 aaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -222,7 +223,7 @@ static void run(bytes b) {
 #error "choose a format: DAVY_FUZZ_SAFETENSORS, _GGUF, _ZIP, _PICKLE, _JSON, _PTH_STREAM, _TAR, _TOKENIZER or _PIECES"
 #endif
 
-/* A copy of the exact size, so that one byte too far is seen. */
+/* A copy of the exact size, so that the sanitizer detects a read of one byte too many. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *copy = malloc(size > 0 ? size : 1);
     if (copy != NULL) {

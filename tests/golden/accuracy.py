@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How often davy-tiny-vlm is right about new pictures, by precision: coloured shapes are drawn here, asked about with
-`davy caption`, and the answers held against what was drawn and against those in fp32.
+"""Counts davy-tiny-vlm's right answers about new pictures, by precision. The script draws coloured shapes, asks about them
+with `davy caption`, and compares the answers with the drawing and with the answers in fp32.
 
     python3 tests/golden/accuracy.py DAVY [MODEL [SCENES [SEED]]]
 
-MODEL: that of DAVY_SHARED. fp32 has to be above 90 %, int8 within one point of it and int4 within five. Needs NumPy only. Ends
-`N passed, N failed`."""
+MODEL (default: DAVY_SHARED's): its folder. fp32 must be above 90 %; int8 may lose one point and int4 five. Needs NumPy only.
+Ends `N passed, N failed`."""
 import json
 import os
 import pathlib
@@ -34,7 +34,7 @@ PRECISIONS = {"fp32": 0.0, "bf16": 1.0, "int8": 1.0, "int4": 5.0}  # points that
 
 
 def inside(shape, x, y):
-    """Of coordinates in radii around the middle."""
+    """Whether points are inside a shape; coordinates are in radii around the middle."""
     r = np.hypot(x, y)
     if shape == "circle":
         return r <= 1
@@ -85,7 +85,7 @@ def scene(rng):
 
 
 def questions(ground, things, rng):
-    """What can be told from the drawing, in the model's words."""
+    """Questions about the drawing, with the right answers in the model's words."""
     shape, colour = rng.choice(SHAPES), rng.choice(list(COLOURS))
     one = rng.choice(things)
     there = any(t["shape"] == shape and t["colour"] == colour for t in things)
@@ -104,7 +104,7 @@ def questions(ground, things, rng):
 
 
 def answers(davy, model, folder, names, asked, precision):
-    """One conversation a picture: every question in turn."""
+    """One dialogue for each picture, with every question in turn."""
     out = []
     for name, qs in zip(names, asked):
         more = [x for q, _ in qs[1:] for x in ("--ask", q)]

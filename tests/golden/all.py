@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every golden case of the architectures in this tree: in fp32 and bf16 on a CPU, in fp16 too on a GPU; a few in int8, too.
-fp8 and int8 of the others have to be asked for: errors of fp8 are reported, pictures in int8 have to come within 40 dB.
+"""Runs every golden case of the architectures in this tree: in fp32 and bf16, on a GPU also in fp16, and a few also in int8.
+fp8, and int8 of the other cases, run only with --precision. Errors of fp8 are reported; pictures in int8 need 40 dB.
 
     python3 tests/golden/all.py BUILD_DIR [--device D] [--precision P]... [--jobs N]
 
-Small cases lie beside this file; the larger ones and the real models are read from DAVY_SHARED (default: ../shared beside the
-project) and are skipped without it, as is everything when the device cannot be used. Ends with a table of the largest
-relative error of each case and its least PSNR against the reference, and with `N passed, N failed, N skipped`."""
+Small cases are beside this file. The larger ones and the real models are read from DAVY_SHARED (default: ../shared beside the
+project), and are skipped without it. All cases are skipped if the machine does not have the device. The last lines are a table
+with each case's largest relative error and least PSNR, and `N passed, N failed, N skipped`."""
 import concurrent.futures
 import os
 import pathlib
@@ -28,7 +28,7 @@ LARGER = ["swinir_light_x2", "swinir_real_x4", "drct_x4", "hat_x4", "dat_x4", "r
 CAPTIONS = ["vlm_smolvlm_reduced", "vlm_smolvlm_256m", "vlm_qwen2_vl", "vlm_qwen2_5_vl", "vlm_qwen3_vl", "vlm_llava_siglip"]
 # srformer_*, rgt_*, atd_*: make_upscalers.py
 OWN_CAPTIONS = ["vlm_nanochat", "vlm_ghostvis", "vlm_qwen2_vl_video", "vlm_qwen2_5_vl_video", "vlm_qwen3_vl_video"]  # make_captions.py
-K_QUANTS = ["vlm_smolvlm_k", "vlm_qwen2_5_vl_k"]  # make_captions.py: right only from blocks of Q4_K, Q5_K and Q6_K
+K_QUANTS = ["vlm_smolvlm_k", "vlm_qwen2_5_vl_k"]  # make_captions.py: valid only with blocks of Q4_K, Q5_K and Q6_K
 MODELS = [  # reference, weights
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.pth"),
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.safetensors"),
@@ -49,7 +49,7 @@ MODELS = [  # reference, weights
 
 
 class Report:
-    """What one case says: lines to print, counts, the largest error by precision."""
+    """The results of one case: lines to print, counts, the largest error by precision."""
 
     def __init__(self, title):
         self.title, self.lines, self.errors = title, [], {}
@@ -83,7 +83,7 @@ def golden(build, report, case, weights, options):
 
 
 def synthetic(build, case, options):
-    """A case whose checkpoint is written first, from its manifest."""
+    """Runs a case whose checkpoint is first written from its manifest."""
     report = Report(case.name)
     if not case.is_dir():
         return report.skip(f"no {case}")
@@ -116,7 +116,7 @@ def live(build, options):
 
 
 def trained(build, options):
-    """The small trained captioning model: answers to pictures it never saw."""
+    """The small trained captioning model: answers about pictures that are not in its training data."""
     case, weights = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"
     report = Report("davy-tiny-vlm")
     if not case.is_dir() or not weights.is_dir():
@@ -125,7 +125,7 @@ def trained(build, options):
 
 
 def as_gguf(build, case, weights, options, *kind):
-    """The same numbers from a pair of GGUF files. weights None: those of the case's manifest. kind: of gguf_pair.py."""
+    """Runs a case with its weights as a pair of GGUF files. weights None: the manifest's. kind: an argument of gguf_pair.py."""
     report = Report(case.name + " gguf")
     if not case.is_dir() or (weights is not None and not weights.is_dir()):
         return report.skip(f"no {case}")
@@ -153,13 +153,13 @@ def integers_too(options):
 
 
 def captions(build, pool, options):
-    """Captioning models run in 8 and 4 bits too."""
+    """Captioning models run also in 8 and 4 bits."""
     more = dict(options, precision=options["precision"] + ["int8", "int4"])
     work = [pool.submit(synthetic, build, SHARED / "golden" / name, more) for name in CAPTIONS]
     work += [pool.submit(synthetic, build, HERE / "cases" / name, more) for name in OWN_CAPTIONS]
     work += [pool.submit(as_gguf, build, SHARED / "golden" / name, None, options)
              for name in CAPTIONS if name != "vlm_smolvlm_256m"]
-    # Few rows beside integers are 8 bits on a GPU, whatever the rest is: more than fp16's bound, less than that of bf16.
+    # With integer weights a GPU computes a few rows in 8 bits in every precision: the error exceeds fp16's bound, not bf16's.
     coarse = dict(options, precision=[p for p in options["precision"] if p != "fp16"])
     work += [pool.submit(as_gguf, build, HERE / "cases" / name, None, coarse, "k") for name in K_QUANTS]
     tiny = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"
@@ -167,7 +167,7 @@ def captions(build, pool, options):
 
 
 def why_not(build, options):
-    """A sentence when the device asked for is none of this machine's. A GPU that is there but cannot be used is a failure."""
+    """A sentence if this machine does not have the device. A GPU that exists but cannot be used is a failure."""
     if options["device"] == "cpu" or any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists():
         return None
     command = [str(build / "golden"), str(HERE / "cases" / "davy-live"), str(ROOT / "packaging" / "models")]
@@ -187,7 +187,7 @@ def main(argv):
     options = {"device": "cpu", "precision": [], "jobs": "1"}
     build = pathlib.Path(argv[1]).resolve()
     if not (build / "golden").is_file():
-        sys.exit(f"{argv[1]}: no folder with a program `golden`\n\n{__doc__}")
+        sys.exit(f"{argv[1]}: the folder has no program `golden`; build the tests first\n\n{__doc__}")
     for key, value in zip(argv[2::2], argv[3::2]):
         if key == "--precision":
             options["precision"].append(value)

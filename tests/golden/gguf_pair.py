@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a captioning model's folder (config.json, model.safetensors, perhaps tokenizer.json) as the pair of GGUF files
-that converters make of it: other names, llama's q and k rows in pairs, Qwen's patches as one matrix a frame.
+"""Writes a captioning model's folder (config.json, model.safetensors, perhaps tokenizer.json) as the pair of GGUF files that
+converters make: with other names, llama's q and k rows in pairs, and Qwen's patches as one matrix for each frame.
 
     python3 tests/golden/gguf_pair.py FOLDER OUT_FOLDER [q8_0|k]
 
-Matrices keep the type they have, or become Q8_0 in the language model; k: both files get Q4_K, Q5_K and Q6_K where rows are
-long enough, mixed as in files that are about (K_TYPES). Needs NumPy only."""
+Matrices keep their type. q8_0: the language model's become Q8_0. k: in both files, matrices with long enough rows become Q4_K,
+Q5_K and Q6_K, mixed as in published files (K_TYPES). Needs NumPy only."""
 import json
 import pathlib
 import re
@@ -81,7 +81,7 @@ def q8_0(x):
 
 
 def halves(x):
-    """f16 as bytes, and what they mean."""
+    """f16 values as bytes, and as rounded numbers."""
     h = np.asarray(x, "<f4").astype("<f2")
     return h.view("u1").reshape(len(h), -1), h.astype("<f4").reshape(len(h), -1)
 
@@ -106,7 +106,7 @@ def q4_or_5_k(x, bits):
 
 def q6_k(x):
     x = np.asarray(x, "<f4").reshape(-1, 16, 16)
-    top = np.take_along_axis(x, np.abs(x).argmax(2)[:, :, None], 2)[:, :, 0]  # its sign is the scale's, turned
+    top = np.take_along_axis(x, np.abs(x).argmax(2)[:, :, None], 2)[:, :, 0]  # the scale has the opposite sign
     d, d_means = halves(np.abs(top).max(1) / 32 / 127)
     s = whole(top / -32, d_means, -128, 127)
     q = whole(x, (d_means * s)[:, :, None], -32, 31).reshape(-1, 2, 4, 32) + 32

@@ -1,11 +1,11 @@
-/* golden.c - golden CASE WEIGHTS [--device D] [--precision P] [--threads N]: computes a golden case and compares.
+/* golden.c - golden CASE WEIGHTS [--device D] [--precision P] [--threads N]: computes a golden case and compares results.
  *
  * CASE and WEIGHTS are one of
  *   a folder with case.json          the folder that weights.py wrote for it
  *   a file NAME.ref.safetensors      the model file, or ENCODER,DECODER
- *   a folder with cases.json         the folder of the models it names (davy-live), or of the model (davy-tiny-vlm)
- * For every expected tensor: largest absolute error, ||a - b|| / ||b||, which must keep the bound of the precision (fp8 has
- * none), and the PSNR against the range of what was expected, 40 dB at least of pictures in int8.
+ *   a folder with cases.json         the folder of the models that it names (davy-live), or of the model (davy-tiny-vlm)
+ * For every expected tensor it prints the largest absolute error, ||a - b|| / ||b|| and the PSNR over the expected range.
+ * The relative error must keep the bound of the precision; fp8 has none. Pictures in int8 need a PSNR of at least 40 dB.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static dvk_image planes(const array *a) {
                        .identity_map = 1};
 }
 
-/* The network's own numbers; a picture that goes in is put into the network's range. */
+/* Computes the network's own numbers. An input picture is converted to the network's range. */
 static bool compute(const session *s, dv_stage stage, const array *in, array *out) {
     dv_engine *e = dv_model_engine(s->model);
     davy_plan_info info = {.struct_size = sizeof info};
@@ -131,7 +131,7 @@ static void compute_and_compare(const session *s, dv_stage stage, const array *i
     array_free(&got);
 }
 
-/* A VAE with a posterior: the encoder gives mean and log-variance in one. */
+/* A VAE with a posterior: the encoder's output holds mean and log-variance together. */
 static void encode_moments(const session *s, const array *in, const array *mean, const array *logvar) {
     array got = {0};
     if (compute(s, DV_STAGE_ENCODE, in, &got) && CHECK(got.c == 2 * mean->c)) {
@@ -293,7 +293,7 @@ static void live_case(session *s, const dv_json *one) {
 
 /* ---- main ---- */
 
-/* Reads FOLDER/name and gives its JSON to fn. false: there is no such file. */
+/* Reads FOLDER/name and passes its JSON to fn. false: no such file. */
 static bool with_json(session *s, const char *name, void (*fn)(session *s, const dv_json *json)) {
     uint64_t bytes = 0;
     char *path = dv_path_join(s->options->name, name);

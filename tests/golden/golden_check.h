@@ -1,4 +1,4 @@
-/* golden_check.h - the checks of the runner's other files: they count in golden.c. */
+/* golden_check.h - the checks of the runner's other files; golden.c counts them. */
 #ifndef DV_TESTS_GOLDEN_CHECK_H
 #define DV_TESTS_GOLDEN_CHECK_H
 

@@ -38,7 +38,7 @@ static dvk_image frames_of(const array *a, int64_t first, int64_t count) {
                        .identity_map = 1};
 }
 
-/* All frames of `in` at once, or, if not whole, in two calls that are computed in the shortest slices. */
+/* Runs all frames of `in` in one call. If not whole, it makes two calls, which are computed in the shortest slices. */
 static bool run_stream(dv_clip_stream *s, dv_stage stage, bool is_signed, bool whole, const array *in, array *out) {
     dv_clip_stream_info info;
     dv_clip_stream_info_get(s, &info);
@@ -86,7 +86,7 @@ static bool compute(const clip_run *run, dv_stage stage, bool whole, const array
     return done;
 }
 
-/* The frames one below the other as a clip, its last frame repeated until the network takes so many. */
+/* A clip of the frames that `picture` holds top to bottom. The last one is repeated until the network accepts the number. */
 static bool clip_of(const array *picture, int64_t frames, const dv_clip_rule *rule, array *out) {
     const int64_t h = picture->h / frames, plane = h * picture->w;
     *out = (array){.c = picture->c, .t = frames, .h = h, .w = picture->w};
@@ -131,7 +131,7 @@ static void decode(const clip_run *run, const array *latent, const array *expect
     array_free(&got);
 }
 
-/* ---- a clip's first frame, or latent, as a picture by itself ---- */
+/* ---- a clip's first frame, or latent, as a single picture ---- */
 
 static bool first_of(const array *clip, array *out) {
     const int64_t plane = clip->h * clip->w;
@@ -165,7 +165,7 @@ static bool compute_picture(const clip_run *run, dv_stage stage, const array *in
     return dv_model_run(run->model, &work) == DAVY_OK || failed("picture");
 }
 
-/* No later frame has a say in it. */
+/* The first frame does not depend on later ones: as a single picture it must give the same result. */
 static void pictures(const clip_run *run, const char *path, const array *clip, const array *latent,
                      const array *decoded) {
     array of[6] = {{0}}; /* frame, moments, mean, log-variance; latent, picture */

@@ -29,7 +29,7 @@ void compare_arrays(davy_dtype precision, const char *what, const array *got, co
     double high = -INFINITY;
     for (int64_t i = 0; i < array_count(got); i++) {
         const double d = (double)got->data[i] - (double)expected->data[i];
-        largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* a NaN stays */
+        largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* keeps a NaN */
         difference += d * d;
         norm += (double)expected->data[i] * (double)expected->data[i];
         low = fmin(low, (double)expected->data[i]);

@@ -1,4 +1,4 @@
-/* golden_compare.h - what was computed against what was expected: a line of errors, and a check of the bound. */
+/* golden_compare.h - compares computed with expected values: a line of errors, and a check of the bound. */
 #ifndef DV_TESTS_GOLDEN_COMPARE_H
 #define DV_TESTS_GOLDEN_COMPARE_H
 
@@ -6,7 +6,7 @@
 #include "golden_io.h"
 
 void compare_arrays(davy_dtype precision, const char *what, const array *got, const array *expected);
-/* Of an encoder that gives mean and log-variance in one. how: behind their names. */
+/* For an encoder whose output holds mean and log-variance together. how: printed after their names. */
 void compare_moments(davy_dtype precision, const char *how, array *got, const array *mean, const array *logvar);
 
 #endif

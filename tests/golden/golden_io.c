@@ -1,5 +1,5 @@
-/* golden_io.c - see golden_io.h. Pictures come through libpng's simplified interface: this is a test program, the
- * library itself reads no picture files. */
+/* golden_io.c - see golden_io.h. libpng's simplified interface reads the pictures. This is a test program; the library itself
+ * reads no picture files. */
 #include "golden_io.h"
 
 #include <png.h>

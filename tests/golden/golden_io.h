@@ -1,4 +1,4 @@
-/* golden_io.h - what the golden runner reads: tensors of a safetensors file as f32, pictures as planes of f32. */
+/* golden_io.h - the golden runner's input: tensors of a safetensors file as f32, pictures as planes of f32. */
 #ifndef DV_TESTS_GOLDEN_IO_H
 #define DV_TESTS_GOLDEN_IO_H
 
@@ -14,11 +14,12 @@ void array_free(array *a);
 /* FNV-1a of the values' bytes: tests/identity.py compares it between two builds. */
 uint64_t values_hash(const void *values, uint64_t bytes);
 
-/* A tensor of the file, its last three axes taken as c, h, w, of five the last four as c, t, h, w. false: not there, or unreadable (printed). */
+/* Reads a tensor of the file. Its last three axes are c, h, w; of five axes the last four are c, t, h, w. false: missing, or
+ * unreadable (printed). */
 bool read_tensor(const char *path, const char *name, array *out);
-/* RGB / 255. */
+/* Reads a picture file as RGB / 255. */
 bool read_png(const char *path, array *out);
-/* Whole text file; free(). NULL: not there. */
+/* The whole text file; free(). NULL: no such file. */
 char *read_text(const char *path, uint64_t *bytes);
 
 #endif

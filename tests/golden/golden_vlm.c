@@ -24,7 +24,7 @@ double vlm_bound(davy_dtype precision, double fp32) {
            : precision == DAVY_DTYPE_BF16 ? 2e-2
            : precision == DAVY_DTYPE_F16  ? 5e-3
            : precision == DAVY_DTYPE_INT8 ? 5e-2
-                                          : 0.0; /* int4 is reported */
+                                          : 0.0; /* int4: reported, not checked */
 }
 
 double vlm_compare(const char *what, const float *got, const float *expected, int64_t n, double bound) {
@@ -33,7 +33,7 @@ double vlm_compare(const char *what, const float *got, const float *expected, in
     double norm = 0.0;
     for (int64_t i = 0; i < n; i++) {
         const double d = (double)got[i] - (double)expected[i];
-        largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* a NaN stays */
+        largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* keeps a NaN */
         difference += d * d;
         norm += (double)expected[i] * (double)expected[i];
     }
@@ -137,7 +137,7 @@ double vlm_compare_vectors(const char *what, const dv_vlm_features *f, const vlm
 
 /* ---- the case's pixels as the tower's patches ---- */
 
-/* Pictures [1][n][3][side][side] or [n][3][side][side], row by row of patches; Qwen's are patches already. */
+/* Converts pictures [1][n][3][side][side] or [n][3][side][side] to patches, row by row. Qwen's pixels are patches already. */
 static float *patches_of(const dv_vlm_config *c, const dv_json *json, const vlm_numbers_of *pixels,
                          dv_picture_plan *plan) {
     const dv_vlm_vision *v = &c->vision;
@@ -181,7 +181,7 @@ typedef struct greedy {
     int64_t at, n;
     uint64_t hash; /* of the ids so far */
     double logit_error;
-    bool apart; /* after a step too close to call the two may go different ways */
+    bool apart; /* after a step without a clear margin the two sequences may differ */
 } greedy;
 
 static int32_t check_token(void *user, int32_t id) {
@@ -221,7 +221,7 @@ static void check_greedy(const vlm_run *run, dv_session *d, double logit_error) 
     free(gap.p);
 }
 
-/* Of a GGUF pair, whose placeholder only a tokenizer would know: the id that most tokens have. */
+/* The most frequent id: the placeholder of a GGUF pair, which has no tokenizer to name it. */
 static int32_t most_frequent(const int32_t *ids, int64_t n) {
     int64_t most = 0;
     int32_t id = -1;

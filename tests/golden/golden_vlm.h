@@ -15,7 +15,7 @@ typedef struct vlm_run {
     uint32_t cpu;
 } vlm_run;
 
-/* ids and random pixels in, vectors, logits and greedy ids out: case.json with task "vlm". */
+/* From ids and random pixels to vectors, logits and greedy ids: case.json with task "vlm". */
 void vlm_numbers(const vlm_run *run, const dv_json *json);
 /* A trained model's pictures and chats: cases.json with a list "cases". */
 void vlm_chats(const vlm_run *run, const dv_json *json);
@@ -43,7 +43,7 @@ typedef struct vlm_prompt {
     const dv_session_picture *picture;
     int32_t n_pictures; /* 0, 1 */
 } vlm_prompt;
-/* On the CPU: several such questions at once, and tokens looked up. */
+/* On the CPU: several such questions at once, with token look-up. */
 void vlm_together(const dv_vlm_model *m, const vlm_prompt *p);
 
 double vlm_compare_vectors(const char *what, const dv_vlm_features *f, const vlm_numbers_of *expected, double bound);

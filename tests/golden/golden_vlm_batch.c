@@ -1,5 +1,4 @@
-/* golden_vlm_batch.c - a case's prompt several times in different company: every way says what a dialogue says, bit for
- * bit. */
+/* golden_vlm_batch.c - a case's prompt in several kinds of batches: each must give a single dialogue's answer, bit for bit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +20,7 @@ static int32_t keep(void *user, int32_t id) {
     return 0;
 }
 
-/* One in three is drawn at random. */
+/* One of three sequences samples at random. */
 static dv_generate generate_of(int i, said *s) {
     return (dv_generate){
         .sample = {.temperature = i % 3 == 2 ? 0.7 : 0, .top_p = 1, .repetition_penalty = 1, .seed = 3},
@@ -45,7 +44,7 @@ static void ask_alone(const dv_vlm_model *m, const vlm_prompt *p, int i, dv_look
     dv_session_release(d);
 }
 
-/* Prompts that lack some of the last words; the store has room for two of them at once. */
+/* Prompts without some of the last words. The store has room for two of them at once. */
 static void ask_together(const dv_vlm_model *m, const vlm_prompt *p, said *s) {
     const dv_batch_options o = {.sequences = 4, .context = p->n + TOKENS, .tokens = 2 * (p->n + TOKENS)};
     dv_batch *b = NULL;

@@ -1,4 +1,4 @@
-/* golden_vlm_chats.c - a trained model end to end: picture file and questions in, the answer's words out. */
+/* golden_vlm_chats.c - a trained model end to end: from a picture file and questions to the answer's words. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static bool read_picture(const vlm_run *run, const char *name, dv_rgb8 *out) {
     return CHECKF(ok, "%s cannot be read", name);
 }
 
-/* The whole chat as its template tells it, up to the last question. */
+/* Writes the whole chat with its template, up to the last question. */
 static davy_result write_chat(const dv_vlm_model *m, const dv_json *one, const dv_chat_picture *picture,
                               dv_chat_text *text) {
     davy_result r = dv_chat_begin(m->chat, NULL, text);
@@ -76,7 +76,7 @@ static void check_answer(const vlm_run *run, dv_session *d, const dv_json *one, 
     dv_free(answer.text);
 }
 
-/* A further question in words gives what the same talk gives when it is told from the start. */
+/* A further question must give the same answer as the same dialogue computed from the start. */
 static void check_follow_up(const vlm_run *run, dv_session *d, const dv_json *one, const dv_encoded *seen,
                             dv_chat_text *text) {
     const dv_vlm_model *m = d->model;
@@ -90,7 +90,7 @@ static void check_follow_up(const vlm_run *run, dv_session *d, const dv_json *on
         dv_chat_encode(m->chat, m->tokenizer, text, &ids) != DAVY_OK || dv_session_open(m, NULL, &e) != DAVY_OK ||
         dv_session_feed(e, ids.p, ids.n, &shown, 1) != DAVY_OK) {
         vlm_error(id);
-    } else if (run->precision == DAVY_DTYPE_F32) { /* else an answer may differ */
+    } else if (run->precision == DAVY_DTYPE_F32) { /* in other precisions an answer may differ */
         CHECKF(same_ids(d->history, d->tokens, e->history, e->tokens), "%s: a follow-up's ids differ", id);
         char what[64];
         snprintf(what, sizeof what, "%s.follow_up", id);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the golden cases vlm_nanochat, vlm_ghostvis, vlm_*_video and vlm_*_k, beside this file in cases/: random weights by
-manifest, expected numbers by PyTorch and transformers' own classes (NanoChat, CLIP's vision tower, Qwen's VL models with a
-video, SmolVLM and Qwen2.5-VL from K-quants as gguf-py reads them back); GhostVis's decoder, resampler and projector, which no
-library has, are written out here.
+"""Makes the golden cases vlm_nanochat, vlm_ghostvis, vlm_*_video and vlm_*_k in cases/ beside this file. Weights are random,
+from a manifest. PyTorch and transformers' own classes compute the expected numbers: NanoChat, CLIP's vision tower, Qwen's VL
+models with a video, and SmolVLM and Qwen2.5-VL with K-quants that gguf-py reads back. No library has GhostVis's decoder,
+resampler and projector: this file implements them.
 
     python3 tests/golden/make_captions.py
 
@@ -25,7 +25,7 @@ import weights
 
 CASES = pathlib.Path(__file__).resolve().parent / "cases"
 STEPS = 12
-EPS = torch.finfo(torch.float32).eps  # of torch's rms_norm where nothing is said
+EPS = torch.finfo(torch.float32).eps  # the default of torch's rms_norm
 
 
 class Manifest:
@@ -63,7 +63,7 @@ def write(name, manifest, config, case, inputs=None):
 
 
 def expect(folder, logits_of, start, extra):
-    """Greedy ids of a function from a list of ids to all logits."""
+    """Greedy ids; the given function maps a list of ids to all logits."""
     ids, gaps, generated, first = list(start), [], [], None
     for _ in range(STEPS):
         logits = logits_of(ids)[-1]
@@ -78,7 +78,7 @@ def expect(folder, logits_of, start, extra):
 
 
 def nanochat():
-    """transformers' class, as folders of the Hugging Face form are saved."""
+    """The case of transformers' class, in the names of a Hugging Face folder."""
     hidden, ffn, layers, heads, vocab = 128, 512, 3, 4, 512
     config = {"model_type": "nanochat", "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
               "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": vocab,
@@ -178,7 +178,7 @@ def look(tensors, pixels):
 
 
 def turn(x):
-    """The other way round than Llama's, and then each head normalised. x: [heads][tokens][size]."""
+    """A rotation in the direction opposite to Llama's; then each head is normalised. x: [heads][tokens][size]."""
     half = x.shape[-1] // 2
     frequency = 10000.0 ** (-torch.arange(half, dtype=torch.float32) / half)
     angle = torch.arange(x.shape[1], dtype=torch.float32)[:, None] * frequency
@@ -188,7 +188,7 @@ def turn(x):
 
 
 def speak(tensors, vectors, ids):
-    """All logits after the vectors and then the ids, placeholders among them."""
+    """All logits after the vectors and then the ids, which include placeholders."""
     heads, kv, size = TEXT["n_head"], TEXT["n_kv_head"], TEXT["n_embd"] // TEXT["n_head"]
     x = torch.cat((vectors, tensors["transformer.wte.weight"][torch.tensor(ids)]))
     norm = lambda y: F.rms_norm(y, y.shape[-1:], eps=EPS)
@@ -245,7 +245,7 @@ def rule_of(name, tensor):
 
 
 def watch(kind):
-    """A video of three time steps in front of a question; of Qwen3 each step is a span with its time before it."""
+    """A video of three time steps before a question. Qwen3 has a span for each step, with its time before it."""
     vision, sections = QWENS[kind]
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections, "mrope_interleaved": kind == "qwen3_vl"}
     config = {"model_type": kind, "video_token_id": VIDEO, "image_token_id": 249, "vision_start_token_id": START,
@@ -291,7 +291,7 @@ K_QUANTS = {
 
 
 def read_back(pair, name, shape):
-    """A tensor of the folder as the pair of GGUF files holds it."""
+    """A tensor of the folder, read back from the pair of GGUF files."""
     pair.texts, pair.visions = [], []
     pair.place(name, ("F32", np.zeros(shape, "<f4")))
     parts = []
@@ -307,7 +307,7 @@ def read_back(pair, name, shape):
 
 
 def quantised(kind):
-    """The expected numbers are those of the weights that gguf-py finds in the blocks that gguf_pair.py writes."""
+    """The expected numbers use the weights that gguf-py reads from gguf_pair.py's blocks."""
     more = {"image_token_id": SEEN, "video_token_id": 249, "tie_word_embeddings": False}
     config = {"model_type": kind, **more, **K_QUANTS[kind]}
     if kind == "smolvlm":

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the golden cases of video autoencoders, beside this file in cases/: random weights by manifest, expected numbers by
-implementations that are not ours, in fp32.
+"""Makes the golden cases of video autoencoders in cases/ beside this file. Weights are random, from a manifest. Other
+projects' implementations compute the expected numbers in fp32.
 
     python3 tests/golden/make_clips.py [--taehv FOLDER] [--comfyui FOLDER] [CASE]...
 
-Needs torch and, for Wan and Qwen-Image with diffusers' names, diffusers; for the original names a checkout of ComfyUI; for
-TAEHV a folder with taehv.py of github.com/madebyollin/taehv. Cases whose reference was not given are left alone."""
+Needs torch, and the reference of each case: diffusers for Wan and Qwen-Image with diffusers' names, a checkout of ComfyUI for
+their original names, a folder with taehv.py of github.com/madebyollin/taehv for TAEHV. Cases without a reference are not
+changed."""
 import argparse
 import json
 import pathlib
@@ -33,7 +34,7 @@ def rule_of(name, shape):
 
 
 def frames_of(count, height, width):
-    """A window that wanders over a photograph."""
+    """Frames of a window that moves over a photograph."""
     photo = np.asarray(Image.open(PICTURE).convert("RGB"))
     rows, columns = photo.shape[0] - height, photo.shape[1] - width
     steps = [(i * 3 % (rows + 1), i * 5 % (columns + 1)) for i in range(count)]
@@ -41,7 +42,7 @@ def frames_of(count, height, width):
 
 
 class Case:
-    """Writes a case's files; `load` gives the weights to the reference."""
+    """Writes a case's files; `load` loads the weights into the reference."""
 
     def __init__(self, name, seed, state, frames, height, width, latent, note, model="model.safetensors", dtype="F32"):
         self.folder = CASES / name
@@ -78,7 +79,7 @@ WAN_21 = dict(dim_mult=[1, 2, 4, 4], num_res_blocks=2, attn_scales=[], temperal_
 
 
 def wan_diffusers(name, seed, vae, frames, height, width, z, factor, note, original=None):
-    """original: names and shapes of a checkpoint that diffusers' own converter reads."""
+    """original: names and shapes of a checkpoint for diffusers' own converter."""
     latents = 1 + (frames - 1) // 4
     state = original or shapes(vae)
     case = Case(name, seed, state, frames, height, width, (1, z, latents, height // factor, width // factor), note)
@@ -87,7 +88,7 @@ def wan_diffusers(name, seed, vae, frames, height, width, z, factor, note, origi
         case.tensors = convert_wan_vae_to_diffusers(dict(case.tensors))
     vae.load_state_dict(case.tensors)
     vae.eval()
-    clamp, torch.clamp = torch.clamp, lambda x, **_: x  # the picture as the network makes it
+    clamp, torch.clamp = torch.clamp, lambda x, **_: x  # the network's picture, without the clamp
     decoded = vae.decode(case.latent, return_dict=False)[0]
     torch.clamp = clamp
     posterior = vae.encode(case.pixels * 2 - 1, return_dict=False)[0]
@@ -168,7 +169,7 @@ def taehv_cases(wanted, folder):
                 for key, child in module.named_children():
                     if isinstance(child, torch.nn.ReLU):
                         setattr(module, key, torch.nn.LeakyReLU(0.2))
-        reference.is_h3 = name == "taeh3"  # told by a file's name
+        reference.is_h3 = name == "taeh3"  # the reference detects it by the file's name
         reference.eval()
         reference.postprocess_output_frames = lambda x, p=reference.patch_size: (  # without its clamp
             torch.nn.functional.pixel_shuffle(x, p) if p > 1 else x)

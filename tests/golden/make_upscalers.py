@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the golden cases of SRFormer, RGT and ATD, beside this file in cases/: random weights by manifest, expected numbers by
-spandrel's own classes, which find their hyper-parameters in the file as they do for real ones.
+"""Makes the golden cases of SRFormer, RGT and ATD in cases/ beside this file. Weights are random, from a manifest. spandrel's
+own classes compute the expected numbers; they derive their hyper-parameters from the file, as for real files.
 
     python3 tests/golden/make_upscalers.py [CASE...]
 
@@ -52,14 +52,14 @@ NETWORKS = {  # class, loader, seed, hyper-parameters, buffers that stay in the 
 SIZES = {RGT: (52, 36), ATD: (37, 21)}
 
 
-# ATD asks for a sort that need not keep the order of equals: its results differ from device to device. Ours keeps it.
+# ATD uses an unstable sort, so its results differ between devices. davy's sort is stable, so the reference gets a stable one.
 unstable_sort = torch.sort
 torch.sort = lambda x, dim=-1, stable=False: unstable_sort(x, dim=dim, stable=True)
 
 
 class Margins:
-    """How far, at least, the token a pixel is most like is ahead of the second: where that is rounding's to decide, pixels
-    change places and two right answers differ."""
+    """The least margin between the most similar token of a pixel and the second. If rounding decides between them, pixels
+    change places and two correct results differ."""
 
     def __init__(self, net):
         self.least = float("inf")
@@ -83,7 +83,7 @@ def rule(name, shape):
         return ["around", 0.6, 0.8]
     if name.endswith("logit_scale"):
         return ["around", -0.5, 0.1]
-    if name.endswith("attn_aca.proj.weight"):  # a pixel that rounding moves to another group says less
+    if name.endswith("attn_aca.proj.weight"):  # a pixel that rounding moves to another group has less effect
         return ["uniform", round(float(np.sqrt(0.2 / shape[1])), 8)]
     if name.endswith(".gamma"):
         return ["around", 0.3, 0.3]
@@ -107,7 +107,7 @@ def make(name):
     folder.mkdir(exist_ok=True)
     model = build(**options).eval()
     (folder / "manifest.json").write_text(json.dumps(manifest_of(model, seed, kept), separators=(",", ":")))
-    if build in SIZES:  # a larger one
+    if build in SIZES:  # a larger picture
         Image.open(INPUT).convert("RGB").resize(SIZES[build], Image.BICUBIC).save(folder / "input.png")
     else:
         shutil.copy(INPUT, folder / "input.png")
@@ -122,7 +122,7 @@ def make(name):
     with torch.no_grad():
         y = net(x)
     if margins.least < 1e-5:
-        sys.exit(f"{name}: a margin of {margins.least}: take another seed")
+        sys.exit(f"{name}: a margin of {margins.least} is too small; use another seed")
     save_file({"output": y.contiguous()}, folder / "expected.safetensors")
     case = {"task": "upscale", "model": "model.safetensors", "input": "input.png", "scale": options["upscale"],
             "expected": {"output": "float32 NCHW, RGB, unclamped network output for input/255"}, "note": note,

@@ -1,9 +1,9 @@
-/* plan_dump.c - plan_dump WEIGHTS [WEIGHTS] [CONFIG]: prints what davy would do with a model, on processors and GPUs that need
- * not be there. tests/identity.py compares the text of two builds.
+/* plan_dump.c - plan_dump WEIGHTS [WEIGHTS] [CONFIG]: prints davy's plans for a model, for processors and GPUs that the
+ * machine need not have. tests/identity.py compares the text of two builds.
  *
  * Nothing is computed. Each section begins with a line "== TITLE". First come the graphs of every stage and their plans in
- * each precision, then what the engine chooses under memory budgets: tiles of pictures, slices of clips. GPUs are those of
- * the mock driver, with the capabilities of real cards. */
+ * each precision. Then come the engine's choices under memory budgets: tiles of pictures, slices of clips. The GPUs are the
+ * mock driver's, with the capabilities of real cards. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,7 +170,7 @@ static void print_machine(davy_context *ctx, const davy_model_desc *desc, const 
 
 /* ---- main ---- */
 
-/* A build without device code can open the mock's devices, too. */
+/* Lets a build without device code open the mock driver's devices. */
 static void use_mock_driver(void) {
     static const unsigned char image[] = "none";
     static const dvk_cuda_module module = {"none", image, image + sizeof image};

@@ -1,4 +1,4 @@
-/* plan_dump.h - the two parts of plan_dump, and the machines that both plan for. */
+/* plan_dump.h - the two parts of plan_dump, and the machines that both make plans for. */
 #ifndef DV_TESTS_PLAN_DUMP_H
 #define DV_TESTS_PLAN_DUMP_H
 

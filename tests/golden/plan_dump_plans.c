@@ -7,7 +7,7 @@
 #include "kernels/kernel.h"
 #include "tests/golden/plan_dump.h"
 
-/* What a graph is planned for. */
+/* A processor or GPU, and a precision, to plan a graph for. */
 typedef struct target {
     const char *name;
     const dvk_cuda_caps *caps; /* NULL: a processor */
@@ -32,10 +32,9 @@ static const target targets[] = {
 /* A slice of a clip; all zero: one picture. */
 typedef struct slice {
     const char *name;
-    int64_t
-        steps; /* frames: the least that a clip begins with, and so many steps more; of a later slice: steps alone */
+    int64_t steps; /* frames: a clip's smallest beginning plus this many steps; a later slice: only the steps */
     bool continues, second, keeps;
-    bool by_frame; /* and what follows: only of GPUs with 16 bits */
+    bool by_frame; /* this and the next members: only for GPUs with 16 bits */
     bool winograd, bands, offload;
 } slice;
 

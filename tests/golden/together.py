@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Whether captions of many pictures at once, and answers with tokens looked up, are those of one after another, on a device
-that rounds several rows otherwise than one: scenes of accuracy.py, davy-tiny-vlm, every question in each way.
+"""Compares captions of many pictures at once, and answers with token look-up, with those of single pictures. It is meant for a
+device that rounds several rows differently from one row. It uses accuracy.py's scenes and davy-tiny-vlm, and asks every
+question in each way.
 
     DAVY_LIBRARY=... python3 tests/golden/together.py [DEVICE [SCENES [PRECISION...]]]
 
@@ -41,7 +42,7 @@ def alone(h, images, **params):
 
 
 def ways(h, images, params):
-    """What all have to say, then what each way says."""
+    """The expected answers, then the answers of each way."""
     plain = alone(h, images, flags=abi.CaptionFlag.NO_LOOKUP, **params)
     yield "alone", plain, plain
     yield "looked up", alone(h, images, flags=abi.CaptionFlag.LOOKUP, **params), plain

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds the Unicode tables of core/text against Python's data, and the table file against its generator.
+"""Compares the Unicode tables of core/text with Python's data, and the table file with its generator's output.
 
 usage: check_unicode.py BUILD
 
-Python's own Unicode data may be older than the table's: compared is what they both have assigned. The file is compared
-byte for byte where data of its version are there. Ends `N passed, N failed`.
+Python's own Unicode data may be older than the table's. The script compares the code points that both have assigned. It
+compares the file byte for byte if data of its version are installed. Ends `N passed, N failed`.
 """
 import os
 import random
@@ -32,7 +32,7 @@ def check_none(wrong, what):
 
 
 def forms(texts):
-    """Form C of each text, by text_tool; it wants a tokenizer, any will do."""
+    """Form C of each text, by text_tool. It needs a tokenizer; any one is suitable."""
     seed = os.path.join(FOLDER, "../../tests/fuzz/corpus/tokenizer/gpt2.json")
     data = b"".join(b"n" + struct.pack("<I", len(t.encode())) + t.encode() for t in texts)
     out = subprocess.run([TOOL, "serve", seed], input=data, capture_output=True, check=True).stdout
@@ -49,9 +49,9 @@ def main():
                          capture_output=True, check=False)
     if run.returncode == 77:
         skipped += 1
-        print("skipped: no Unicode data of the table's version to write it again")
+        print("skipped: no Unicode data of the table's version are installed")
     else:
-        check(run.returncode == 0, "unicode_data.c is what make_unicode.py writes")
+        check(run.returncode == 0, "unicode_data.c equals the output of make_unicode.py")
 
     classes = subprocess.run([TOOL, "classes"], capture_output=True, check=True).stdout
     check(len(classes) == 0x110000, "one class for each code point")

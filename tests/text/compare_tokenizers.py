@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares core/text with the `tokenizers` library, token for token, on random strings of many scripts; SentencePiece's own
-files with the library `sentencepiece`.
+"""Compares core/text with the `tokenizers` library, token for token, on random strings of many scripts. It compares
+SentencePiece's own files with the library `sentencepiece`.
 
 usage: compare_tokenizers.py BUILD [COUNT [SEED]]
 
-COUNT strings (default 4000) for each kind of tokenizer: small ones of every pre-tokeniser, trained here, and those of
-DAVY_SHARED where it is there. Without the library: one line "skipped". Ends `N passed, N failed`.
+Each kind of tokenizer gets COUNT strings (default 4000). The script trains a small tokenizer for every pre-tokeniser, and
+adds those of DAVY_SHARED if that folder exists. Without the library it prints one line "skipped". Ends `N passed, N failed`.
 """
 import json
 import os
@@ -42,13 +42,13 @@ def check(holds, what):
 
 
 def check_same(what, asked, got, want):
-    """One check for all: equal lists."""
+    """One check for a whole list of results: it equals the expected list."""
     wrong = [f"{a!r}: {g}, wanted {w}" for a, g, w in zip(asked, got, want) if g != w]
     check(len(got) == len(want) and not wrong, f"{what}: {len(got)} replies to {len(want)}, {len(wrong)} wrong" + "".join("\n  " + w for w in wrong[:10]))
 
 
 def pool():
-    """Assigned characters whose marks both know (the library's form C is of Unicode 9)."""
+    """Assigned characters whose marks both sides support (the library's form C has Unicode 9)."""
     nfc = normalizers.NFC()
     chars, left_out = [], 0
     for a, b in RANGES:
@@ -81,7 +81,7 @@ def train(kind, folder, corpus):
     if kind == "llama3":  # tokens that no merges lead to
         for word in sorted({w for line in corpus for w in line.split() if w.isascii() and w.isalpha() and len(w) > 6})[:300]:
             model["vocab"].setdefault("Ġ" + word, len(model["vocab"]))
-    if kind in ("gpt2-split", "nanochat"):  # bytes missing from the vocabulary: dropped, or unknown
+    if kind in ("gpt2-split", "nanochat"):  # some bytes are missing in the vocabulary: they are dropped, or unknown
         merged = {p for m in model["merges"] for p in m}
         for c in [c for c in model["vocab"] if len(c) == 1 and c not in merged]:
             model["vocab"][f"unused {ord(c)}"] = model["vocab"].pop(c)
@@ -92,7 +92,7 @@ def train(kind, folder, corpus):
     if kind == "llama3":
         t.post_processor = processors.TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", t.token_to_id("<|im_start|>"))])
     data = json.loads(t.to_str())
-    if kind == "gpt2":  # merges as texts, as older files write them
+    if kind == "gpt2":  # merges as strings, the form of older files
         data["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
     with open(path, "w", encoding="utf-8") as f:
         json.dump(data, f, ensure_ascii=kind == "gpt2")
@@ -100,7 +100,7 @@ def train(kind, folder, corpus):
 
 
 def train_spaces(kind, folder, corpus):
-    """Llama 2's form: "prepend", "first", "always", "split". Most characters are left to their bytes."""
+    """Llama 2's form: "prepend", "first", "always", "split". Most characters have no token and become bytes."""
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     t.train_from_iterator([s.replace("\0", "") for s in corpus], trainers.BpeTrainer(vocab_size=2500, limit_alphabet=400, show_progress=False, special_tokens=["<unk>", "<s>", "</s>"]))
@@ -127,7 +127,7 @@ def train_spaces(kind, folder, corpus):
 
 
 def gguf(path, values):
-    """A file of metadata alone: strings, whole numbers, booleans, lists of strings, floats or whole numbers."""
+    """A file with metadata only: strings, integers, booleans, lists of strings, floats or integers."""
     def text(s):
         raw = s if isinstance(s, bytes) else s.encode()
         return struct.pack("<Q", len(raw)) + raw
@@ -196,8 +196,8 @@ def ask(tokenizer, frames):
 
 
 def compare(name, folder, strings, rng, also=None, whole=False):
-    """Encoding three ways, decoding three ways; `also` (a GGUF file) must give the same ids. whole: lists of ids are those of
-    texts, as the library makes as many U+FFFD of bytes that are no character as there are bytes."""
+    """Compares three ways to encode and three ways to decode. `also` (a GGUF file) must give the same ids. whole: decode only
+    the ids of whole texts, because the library makes one U+FFFD of each byte of an incomplete character."""
     path = folder if folder.endswith(".json") else os.path.join(folder, "tokenizer.json")
     t = Tokenizer.from_file(path)
     raw = [s.encode() for s in strings]
@@ -220,7 +220,7 @@ def compare(name, folder, strings, rng, also=None, whole=False):
 def main():
     rng = random.Random(SEED)
     chars, left_out = pool()
-    print(f"{sum(map(len, chars))} characters, {left_out} left out whose marks are newer than the library's form C")
+    print(f"{sum(map(len, chars))} characters; {left_out} left out, whose marks are newer than the library's form C")
     corpus = [line for name in ("README.md", "docs/architecture.md", "CHANGES.md") if os.path.exists(os.path.join(SOURCE, name))
               for line in open(os.path.join(SOURCE, name), encoding="utf-8")] + [random_string(rng, chars) for _ in range(3000)]
     with tempfile.TemporaryDirectory() as temporary:

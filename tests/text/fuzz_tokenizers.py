@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""102,000 random strings of many scripts through every pre-tokeniser, against what the library `tokenizers` made of them:
-its ids and the texts it made of these are kept as hashes, one for each thousand strings, in fuzz_tokenizers.json. So this
-needs neither the library nor its release; compare_tokenizers.py, which does, says what differs where a hash does.
+"""Compares core/text with stored results of the `tokenizers` library on 102,000 random strings of many scripts, through every
+pre-tokeniser. fuzz_tokenizers.json has one hash for each thousand strings: of the library's ids and of its decoded texts.
+The script needs neither the library nor its release. If a hash differs, compare_tokenizers.py (which needs it) shows where.
 
 usage: fuzz_tokenizers.py BUILD          needs the tokenizer of DAVY_SHARED; ends `N passed, N failed`
        fuzz_tokenizers.py BUILD --make   writes the hashes, with the library
@@ -26,7 +26,7 @@ BLOCK, BLOCKS = 1000, 17
 
 
 def tokenizer(kind):
-    """The 49,152 tokens and their merges behind another pre-tokeniser, with added tokens that are hard to place."""
+    """The 49,152 tokens and their merges with another pre-tokeniser, and with added tokens that are difficult to match."""
     data = copy.deepcopy(json.loads(TOKENIZER.read_text()))
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": kind in ("gpt2", "smollm")}
     first = [{"type": "Digits", "individual_digits": True}] if kind == "smollm" else \
@@ -43,7 +43,7 @@ def tokenizer(kind):
 
 
 def pool(stored):
-    """Characters by script: those that the library's form C knew when the hashes were made, whatever Python knows now."""
+    """Characters by script, except characters that the library's form C lacked when the hashes were made."""
     left_out = set(stored["left_out"])
     return [[chr(c) for c in range(a, b + 1) if c not in left_out] for a, b in RANGES]
 
@@ -96,9 +96,9 @@ def main(build):
                 frames = [struct.pack(f"<{len(x)}i", *x) for x in ids]
                 texts = [t.decode() for t in many_scripts.ask(build, path, [(b"d", f) for f in frames])]
                 streamed = [t.decode() for t in many_scripts.ask(build, path, [(b"t", f) for f in frames])]
-                for holds, what in ((digest(strings) == want[0], "this Python draws other strings"),
-                                    (digest(ids, texts) == want[1], "other tokens or texts than the library's"),
-                                    (streamed == texts, "streamed, it is another text")):
+                for holds, what in ((digest(strings) == want[0], "this Python version draws other strings"),
+                                    (digest(ids, texts) == want[1], "tokens or texts differ from the library's"),
+                                    (streamed == texts, "the streamed text differs")):
                     passed, failed = passed + holds, failed + (not holds)
                     if not holds:
                         print(f"FAIL {kind}, strings {n * BLOCK} to {(n + 1) * BLOCK}: {what}")

@@ -1,4 +1,4 @@
-"""Random strings of many scripts, added tokens and pre-tokenisers to try tokenizers with, and the tool that is asked."""
+"""Random strings of many scripts, added tokens and pre-tokenisers for tests of tokenizers, and calls of build/text_tool."""
 import os
 import struct
 import subprocess
@@ -54,7 +54,7 @@ def random_string(rng, chars):
 
 
 def ask(build, tokenizer, frames):
-    """One reply for each (op, payload)."""
+    """Sends each (op, payload) to text_tool and returns one reply for each."""
     data = b"".join(op + struct.pack("<I", len(p)) + p for op, p in frames)
     run = subprocess.run([os.path.join(build, "text_tool"), "serve", tokenizer], input=data, capture_output=True, check=False)
     if run.returncode != 0:

@@ -1,11 +1,11 @@
-/* text_tool.c - core/text for scripts: a tokenizer behind a pipe, the Unicode tables, and the speed of both.
+/* text_tool.c - core/text for scripts: a tokenizer on a pipe, the Unicode tables, and the tokenizer's speed.
  *
  *   text_tool serve TOKENIZER       frames in: op, u32 bytes, payload; frames out: i32 bytes (negative: error), payload.
  *                                   ops on text: e ids, p ids with special tokens as text, s with the post-processor's;
  *                                   n form C. ops on ids: d text, k text without special tokens, t the same as d, streamed
- *   text_tool classes               one byte a code point: DV_UC_*
+ *   text_tool classes               one byte for each code point: DV_UC_*
  *   text_tool time TOKENIZER FILE   milliseconds to load, MB/s to encode FILE
- *   text_tool load TOKENIZER        loads and says how many tokens, or why not */
+ *   text_tool load TOKENIZER        prints the number of tokens, or the error */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -84,7 +84,7 @@ static int serve(const dv_tokenizer *t) {
     return ok && fflush(stdout) == 0 ? 0 : 1;
 }
 
-static double seconds(void) { /* of this process: the machine may have other work */
+static double seconds(void) { /* processor time of this process, because other programs may run */
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
