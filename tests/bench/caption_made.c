@@ -72,7 +72,7 @@ static void time_decode(const dv_vlm_model *m, int64_t past, int64_t tokens) {
     int32_t *ids = need(calloc((size_t)past, sizeof *ids));
     dv_session *d = talk(m);
     must(dv_session_feed(d, ids, past, NULL, 0), "prefill");
-    generate(d, 24, 0, 24); /* every precision and device gives the same ids, except at near ties */
+    generate(d, 24, 0, 24); /* the ids are the same with all kernels, except at near ties */
     uint64_t begin = dv_now_ns();
     generate(d, tokens, 0, 0);
     const double greedy = 1e3 * (double)tokens / since(begin);
