@@ -18,8 +18,8 @@ static double stats_cost(const void *args, const dvk_cuda_caps *caps) {
     return dvk_elem_cost(dvk_elem_bytes(&((const dvk_group_norm_stats_args *)args)->x), caps);
 }
 
-/* How many parts the channels are cut into: enough blocks for every multiprocessor, but whole groups, whole vectors and
- * pieces of 128 bytes. */
+/* Number of parts of the channels: enough blocks for every multiprocessor, but whole groups, whole vectors and pieces
+ * of 128 bytes. */
 static int64_t parts_of(const dvk_group_norm_stats_args *a, const dvk_cuda_caps *caps, int64_t blocks) {
     int64_t parts = 1;
     for (int64_t more = 2; more <= 16 && blocks * parts < (int64_t)caps->processors * 2; more *= 2) {

@@ -1,5 +1,6 @@
-// group_norm.cu - the two halves of a group norm. Statistics: Welford's update per channel in registers while the
-// pixels stream by, then Chan's merge of threads and of the channels of a group; the order is fixed by the shape.
+// group_norm.cu - the two halves of a group norm. The statistics use Welford's update per channel in registers while
+// the pixels stream. Then Chan's formula merges threads and the channels of a group. The order depends only on the
+// shape.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/norm/group_norm.h"
 
@@ -19,7 +20,7 @@ __device__ __forceinline__ moments merged(const moments &a, const moments &b) {
     return {count, fmaf(delta, share, a.mean), a.m2 + b.m2 + delta * delta * share * a.count};
 }
 
-struct lanes8 { // running moments of eight channels; all saw as many pixels
+struct lanes8 { // running moments of eight channels, all with the same count
     float count, mean[8], m2[8];
 };
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ void stream(const dvk_norm_stats_params &p, int64_t n
     }
 }
 
-// The lanes of a thread that belong to one group, EACH of them, as one: they have seen as many values.
+// Merges the lanes of a thread that belong to one group, EACH of them; all have the same count.
 template <int EACH> __device__ __forceinline__ void fold(lanes8 &s) {
 #pragma unroll
     for (int v = 0; v < 8 / EACH; v++) {
@@ -87,7 +88,7 @@ struct block_moments {
     float mean[8][DVK_NORM_BLOCK], m2[8][DVK_NORM_BLOCK];
 };
 
-// Merges the block's rows of threads, pairwise: row r takes row r + half. What row 0 holds in the end is the chunk's.
+// Merges the block's rows of threads pairwise: row r takes row r + half. Row 0 ends with the moments of the chunk.
 template <int VALUES>
 __device__ __forceinline__ void merge_rows(lanes8 &s, block_moments &all, int row, int rows, int vectors) {
     const int own = threadIdx.x;
@@ -207,8 +208,9 @@ NORM_STATS(f32, DVK_F32)
 NORM_STATS(f16, DVK_F16)
 NORM_STATS(bf16, DVK_BF16)
 
-// One block: one group of one picture. First the mean, as an offset from the first chunk's, then the squares about it:
-// two passes over the same numbers need neither divisions nor f64. Registers hold the first KEPT * blockDim.x chunks.
+// One block: one group of one picture. First the mean, as an offset from the first chunk's mean, then the squares about
+// it. Two passes over the same numbers need neither divisions nor f64. Registers hold the first KEPT * blockDim.x
+// chunks.
 extern "C" __global__ void __launch_bounds__(DVK_NORM_BLOCK)
     group_norm_finish(const __grid_constant__ dvk_norm_finish_params p) {
     enum { KEPT = 16 };

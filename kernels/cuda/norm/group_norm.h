@@ -1,4 +1,4 @@
-/* group_norm.h - what group_norm.c passes to group_norm.cu. */
+/* group_norm.h - parameters that group_norm.c passes to group_norm.cu. */
 #ifndef DVK_CUDA_GROUP_NORM_H
 #define DVK_CUDA_GROUP_NORM_H
 
@@ -15,8 +15,8 @@ typedef struct dvk_norm_stats_params {
     int32_t part;   /* channels */
     int32_t groups; /* of a picture */
     int32_t width;  /* channels of a group */
-    int32_t even;   /* pixels are evenly spaced from row to row, too */
-    int32_t values; /* of a partial: 3 {count, mean, M2} or 2 {mean, M2} */
+    int32_t even;   /* pixels are evenly spaced, also from row to row */
+    int32_t values; /* values of a partial: 3 {count, mean, M2} or 2 {mean, M2} */
 } dvk_norm_stats_params;
 
 typedef struct dvk_norm_finish_params {

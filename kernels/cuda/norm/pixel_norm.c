@@ -1,4 +1,5 @@
-/* pixel_norm.c - "row_norm" of very many short rows of 16-bit values, as the layer norms of upscalers are. */
+/* pixel_norm.c - host side of "row_norm" for very many short rows of 16-bit values, such as the layer norms of
+ * upscalers. */
 #include "kernels/cuda/norm/pixel_norm.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// pixel_norm.cu - layer norms of very many short rows of 16-bit values, the pixels of a picture: eight lanes share a row, so
-// that sums take three steps and serve four rows at a time; a lane has every eighth octet of channels.
+// pixel_norm.cu - layer norms of very many short rows of 16-bit values, the pixels of a picture. Eight lanes share a
+// row, so that sums take three steps and serve four rows at a time. A lane has every eighth octet of channels.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/norm/pixel_norm.h"
 
@@ -40,7 +40,7 @@ template <int TYPE, int OCTETS> struct pixel_norm {
         }
     }
 
-    // An octet is read whole, whatever lies behind the last channel.
+    // Reads whole octets, including any padding behind the last channel.
     __device__ __forceinline__ void norm(int64_t row) const {
         const bool real = row < p.rows;
         const uint16_t *from = (const uint16_t *)p.x.data + row * p.x_row;
@@ -82,7 +82,7 @@ template <int TYPE, int OCTETS> struct pixel_norm {
 
     __device__ __forceinline__ void run() const {
         const int64_t step = (int64_t)gridDim.x * WARPS * ROWS;
-        const int64_t last = (p.rows + ROWS - 1) / ROWS * ROWS; // warps stay together
+        const int64_t last = (p.rows + ROWS - 1) / ROWS * ROWS; // whole warps run every iteration
         for (int64_t row = (int64_t)blockIdx.x * WARPS * ROWS + threadIdx.x / LANES; row < last; row += step) {
             norm(row);
         }
@@ -100,7 +100,7 @@ __device__ __forceinline__ void load_factors(const dvk_pixel_norm_params &p, int
 
 } // namespace
 
-// The factors are there before the launch ahead has ended.
+// Loads the factors before the preceding launch has ended.
 #define PIXEL_NORM(NAME, TYPE, OCTETS)                                                                                 \
     extern "C" __global__ void __launch_bounds__(WARPS * 32)                                                           \
         NAME##_##OCTETS(const __grid_constant__ dvk_pixel_norm_params p) {                                             \

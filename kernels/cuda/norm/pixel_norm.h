@@ -1,4 +1,4 @@
-/* pixel_norm.h - what pixel_norm.c and pixel_norm.cu agree on. */
+/* pixel_norm.h - definitions shared by pixel_norm.c and pixel_norm.cu. */
 #ifndef DVK_CUDA_PIXEL_NORM_H
 #define DVK_CUDA_PIXEL_NORM_H
 
@@ -15,7 +15,7 @@ typedef struct dvk_pixel_norm_params {
     const float *w, *b; /* or NULL */
     int64_t rows, x_row, y_row;
     int32_t dim;
-    int32_t alone; /* what lies behind the last channel of y is nobody's */
+    int32_t alone; /* the elements behind the last channel of y are padding and may be overwritten */
     float eps;
     int32_t reserved;
 } dvk_pixel_norm_params;

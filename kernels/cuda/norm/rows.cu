@@ -1,4 +1,4 @@
-// rows.cu - the plain ops over rows: norms, conversion, rotation, moves. A thread has four values at a time.
+// rows.cu - the plain ops over rows: norms, conversion, rotation, moves. A thread processes four values at a time.
 #include "kernels/cuda/norm/rows.cuh"
 
 namespace {
@@ -12,7 +12,7 @@ template <int THREADS> __device__ __forceinline__ float group_sum(float x) {
     }
     if constexpr (THREADS > 32) {
         __shared__ float parts[THREADS / 32];
-        __syncthreads(); // the sum before this one has been read
+        __syncthreads(); // the previous sum has been read
         if (threadIdx.x % 32 == 0) {
             parts[threadIdx.x / 32] = x;
         }
@@ -26,13 +26,13 @@ template <int THREADS> __device__ __forceinline__ float group_sum(float x) {
     return x;
 }
 
-// One head of one row, by so many threads.
+// One head of one row, by THREADS threads.
 template <int THREADS> struct norm_of {
     const dvk_row_norm_params &p;
     const int lane = threadIdx.x % THREADS;
     float held[HELD][4], w[HELD][4]; // values and their factors
 
-    // Factors are there before the launch ahead has ended.
+    // Loads factors before the preceding launch has ended.
     __device__ __forceinline__ norm_of(const dvk_row_norm_params &params) : p(params) {
 #pragma unroll
         for (int i = 0; i < HELD; i++) {
@@ -53,7 +53,7 @@ template <int THREADS> struct norm_of {
         }
     }
 
-    // f(values, factors, index of the first) for every piece, up to whole blocks of q8
+    // Calls f(values, factors, index of the first) for every piece, up to whole blocks of q8
     template <typename F> __device__ __forceinline__ void each(int64_t from, F f) const {
         const int end = (p.dim + 31) / 32 * 32;
 #pragma unroll
@@ -110,7 +110,7 @@ template <int THREADS> struct norm_of {
 
 } // namespace
 
-// Several groups to a block where one is a warp's work.
+// Several groups per block if one group needs only a warp.
 #define ROW_NORM(THREADS, BLOCK)                                                                                       \
     extern "C" __global__ void __launch_bounds__(BLOCK)                                                                \
         row_norm_##THREADS(const __grid_constant__ dvk_row_norm_params p) {                                            \
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_table(const __grid_consta
 
 namespace {
 
-// Four pairs from pair j on: first and second factors four values apart, or two by two.
+// Rotates four pairs from pair j on. The two values of a pair are in separate halves, or adjacent.
 __device__ __forceinline__ void turn(const dvk_rope_params &p, const dvk_rope_part &part, int64_t x, int64_t y, int j,
                                      const float *cs) {
     const int count = part.pairs - j < 4 ? part.pairs - j : 4;

@@ -1,11 +1,10 @@
-// rows.cuh - four values of a row at a time, in any form; where a row of a paged cache lies.
+// rows.cuh - loads and stores four values of a row at a time, in any form; addresses of rows of a paged cache.
 #pragma once
 
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/norm/rows.h"
 
-// For launches that have something to do ahead of the wait: what follows may do its own at the same time. The wait comes
-// after, for everybody.
+// For launches with work before their wait: lets the next launch start such work, too. All launches wait afterwards.
 __device__ __forceinline__ void let_launch_behind_begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -59,7 +58,7 @@ __device__ __forceinline__ void turn_of(const dvk_rope_table_args &p, int64_t it
     p.cs[2 * item + 1] = s;
 }
 
-// Four of a block's 32 values in each of eight neighbouring threads, all of which are here.
+// Each of eight neighbouring threads has four of a block's 32 values; all of them call it.
 __device__ __forceinline__ void store_q8(dvk_q8 *block, const float (&v)[4]) {
     const int lane = threadIdx.x & 31;
     const uint32_t eight = 0xffu << (lane & 24);

@@ -1,4 +1,4 @@
-/* rows.h - what the host sides of the ops over rows (kernels/lm.h) hand to their device code. */
+/* rows.h - parameters of the device code of the ops over rows (kernels/lm.h). */
 #ifndef DVK_CUDA_ROWS_H
 #define DVK_CUDA_ROWS_H
 
@@ -10,7 +10,7 @@ typedef struct dvk_rows_view {
     void *data;
     int64_t row, head; /* elements; q8: blocks */
     int32_t form;
-    int32_t vector; /* every four elements from a multiple of four on lie at a multiple of their size */
+    int32_t vector; /* every aligned group of four elements is aligned to its size */
 } dvk_rows_view;
 
 typedef struct dvk_row_norm_params {
@@ -25,7 +25,7 @@ typedef struct dvk_row_norm_params {
 
 typedef struct dvk_row_convert_params {
     dvk_rows_view x, y;
-    int64_t items; /* of four values, a head's number of them rounded up to whole blocks of q8 */
+    int64_t items; /* items of four values; their number in a head is rounded up to whole blocks of q8 */
     int32_t heads, dim, per_head;
 } dvk_row_convert_params;
 

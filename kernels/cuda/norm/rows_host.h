@@ -1,4 +1,4 @@
-/* rows_host.h - what the host sides of the ops of lm.h share: views for the device, launches of one grid along x. */
+/* rows_host.h - shared code of the host sides of the ops of lm.h: device views, launches of one grid along x. */
 #ifndef DVK_CUDA_ROWS_HOST_H
 #define DVK_CUDA_ROWS_HOST_H
 
@@ -22,7 +22,8 @@ static inline double dvk_rows_bytes(const dvk_rows *x, int64_t values) {
     return size * (double)values;
 }
 
-/* A block for every `share` of `items`; share is the block's threads where a thread has an item. */
+/* Launches one block per `share` of `items`. If a thread processes one item, share is the number of threads of a block.
+ */
 static inline int dvk_rows_launch(dvk_queue *q, const char *module, const char *function, int64_t items, int32_t share,
                                   int32_t threads, void *params) {
     void *list[] = {params};

@@ -1,4 +1,5 @@
-// alpha.cu - the range of a plane, block by block; and a plane that becomes one number where the range is one.
+// alpha.cu - computes the range of a plane, block by block, and fills a plane with one number if the range is one
+// number.
 #include "kernels/cuda/pixels/alpha.h"
 #include "kernels/cuda/common/elem.cuh"
 
@@ -10,7 +11,7 @@ struct range {
     float least, largest;
 };
 
-// A number that is none widens the range to everything, which is never a single number.
+// A NaN widens the range to everything, which is never a single number.
 __device__ __forceinline__ range join(range a, range b) {
     return {b.least < a.least ? b.least : a.least, b.largest > a.largest ? b.largest : a.largest};
 }

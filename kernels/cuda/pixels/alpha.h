@@ -1,5 +1,5 @@
-/* alpha.h - alpha that is the same everywhere stays what it is, without the host looking at it: the range of a plane is
- * found on the device, and where it is one number the upscaled plane becomes that number. */
+/* alpha.h - keeps a constant alpha exact without a copy to the host. The device computes the range of a plane. If the
+ * range is a single number, the upscaled plane becomes that number. */
 #ifndef DVK_CUDA_ALPHA_H
 #define DVK_CUDA_ALPHA_H
 
@@ -12,9 +12,9 @@ enum { DVK_ALPHA_BLOCKS = 128, DVK_ALPHA_RANGE_BYTES = DVK_ALPHA_BLOCKS * 2 * 4 
 typedef struct dvk_alpha_params {
     const float *in; /* the plane as given, n_in numbers */
     float *out;      /* upscaled, n_out numbers */
-    float *range;    /* DVK_ALPHA_RANGE_BYTES: least and largest of each block */
+    float *range;    /* DVK_ALPHA_RANGE_BYTES: minimum and maximum of each block */
     int64_t n_in, n_out;
-    float mul, add; /* a number that is everywhere in `in` is number * mul + add in `out` */
+    float mul, add; /* a number that fills `in` becomes number * mul + add in `out` */
 } dvk_alpha_params;
 
 /* Both return 0 or the driver's CUresult. range: reads in. settle: reads range, may write out. */

@@ -1,4 +1,4 @@
-// bleed.cu - a block makes 32 x 32 pixels, and looks at all that can reach them.
+// bleed.cu - a block computes 32 x 32 pixels and reads all pixels within their reach.
 #include "kernels/cuda/pixels/bleed.h"
 #include "kernels/cuda/common/elem.cuh"
 
@@ -9,7 +9,7 @@ constexpr unsigned char NEVER = 255;
 
 struct tile {
     float colour[3][AREA];
-    unsigned char age[AREA]; // the pass in which a pixel got its colour; 0: it had one
+    unsigned char age[AREA]; // the pass in which a pixel received its colour; 0: it had one
 };
 
 __device__ __forceinline__ float element(const unsigned char *at, int type) {
@@ -19,7 +19,7 @@ __device__ __forceinline__ float element(const unsigned char *at, int type) {
                              : f32_of(*(const uint16_t *)at, type);
 }
 
-// The mean of the neighbours that had a colour before this pass, in the host's order.
+// The mean of the neighbours with a colour before this pass, in the host's order.
 __device__ __forceinline__ void grow(const dvk_bleed_params &p, tile &t, int at, int pass) {
     float sum[3] = {0.0f, 0.0f, 0.0f};
     int n = 0;

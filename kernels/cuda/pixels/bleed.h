@@ -1,4 +1,4 @@
-/* bleed.h - what is not visible at all takes the colour of what is, near by (core/calls/call.h), in device memory. */
+/* bleed.h - fills invisible pixels with the colour of near visible ones (core/calls/call.h), in device memory. */
 #ifndef DVK_CUDA_BLEED_H
 #define DVK_CUDA_BLEED_H
 
@@ -6,7 +6,7 @@
 
 struct dvk_queue; /* cuda.h */
 
-enum { DVK_BLEED_REACH = 8 }; /* pixels; networks look no further in practice */
+enum { DVK_BLEED_REACH = 8 }; /* pixels; in practice, networks do not read further */
 
 typedef struct dvk_bleed_params {
     const unsigned char *image;
@@ -14,7 +14,7 @@ typedef struct dvk_bleed_params {
     int32_t dtype;
     int32_t map[3], alpha; /* channels of the image */
     int32_t h, w, colours; /* 1 or 3 */
-    float mul, add;        /* alpha * mul + add is above 0 where anything is visible */
+    float mul, add;        /* alpha * mul + add is above 0 for visible pixels */
     float *out;            /* [h][w][colours], numbers as stored */
 } dvk_bleed_params;
 

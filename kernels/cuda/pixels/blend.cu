@@ -1,4 +1,4 @@
-// blend.cu - a weighted tile added to what is there. Every product and sum is one rounding, as in the reference.
+// blend.cu - adds a weighted tile to the output. Every product and every sum is rounded once, as in the reference.
 #include "kernels/cuda/pixels/blend.h"
 #include "kernels/cuda/common/elem.cuh"
 

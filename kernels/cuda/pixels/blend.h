@@ -1,4 +1,4 @@
-/* blend.h - what blend.c passes to blend.cu. */
+/* blend.h - parameters that blend.c passes to blend.cu. */
 #ifndef DVK_CUDA_BLEND_H
 #define DVK_CUDA_BLEND_H
 

@@ -17,13 +17,13 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     return a->view.n * a->view.h < INT32_MAX / 2 && (a->view.w + 4) * (a->view.c + 4) < INT32_MAX / 2;
 }
 
-/* Whether rows, pictures and, for planes, channels all begin at a multiple of `bytes`. */
+/* 1 if rows, pictures and, for planes, channels all begin at a multiple of `bytes`. */
 static int begin_at(const dvk_image *im, int64_t bytes, int planes) {
     return (int64_t)((uintptr_t)im->data % (uintptr_t)bytes) == 0 && (im->h == 1 || im->sh % bytes == 0) &&
            (im->n == 1 || im->sn % bytes == 0) && (!planes || im->channels == 1 || im->sc % bytes == 0);
 }
 
-/* Each of `channels` channels exactly once, so that whole words may be written. */
+/* 1 if the map has each of `channels` channels exactly once, so that whole words may be written. */
 static int permutes(const dvk_image *im, int32_t channels) {
     int32_t seen = 0;
     for (int32_t c = 0; c < im->channels && c < 4; c++) {
@@ -46,7 +46,7 @@ static int mode_of(const dvk_image *im, int store) {
     return DVK_CONVERT_ANY;
 }
 
-/* f32, three channels, no gaps within a row; rows begin at 16 bytes, and so does every fourth pixel. */
+/* 1 for f32 with three channels and no gaps within a row, if rows and every fourth pixel are 16-byte aligned. */
 static int has_threes(const dvk_view *v) {
     return v->dtype == DVK_F32 && v->c == 3 && v->sw == 3 && (uintptr_t)v->data % 16 == 0 &&
            (v->h == 1 || v->sh % 4 == 0) && (v->n == 1 || v->sn % 4 == 0);
@@ -78,8 +78,7 @@ dvk_convert_params dvk_convert_of(const dvk_convert_args *a, int store) {
                             .add = a->add,
                             .lo = a->lo,
                             .hi = a->hi};
-    if (im->dtype == DVK_U8 ||
-        im->dtype == DVK_U16) { /* an integer keeps inside its type whatever the caller asked for */
+    if (im->dtype == DVK_U8 || im->dtype == DVK_U16) { /* integers are always clamped to their type */
         const float top = im->dtype == DVK_U8 ? 255.0f : 65535.0f;
         p.lo = a->clamp && a->lo > 0.0f ? a->lo : 0.0f;
         p.hi = a->clamp && a->hi < top ? a->hi : top;
@@ -92,7 +91,7 @@ static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
         [DVK_F32] = "f32", [DVK_F16] = "f16", [DVK_BF16] = "bf16", [DVK_U8] = "u8", [DVK_U16] = "u16"};
     dvk_convert_params p = dvk_convert_of(a, store);
     char name[16];
-    /* of a thread; vectors of a view are better written by neighbours */
+    /* pixels per thread; neighbouring threads write vectors of a view better */
     const int64_t pixels = p.mode == DVK_CONVERT_ANY || (!store && !p.threes) ? 1 : 4;
     snprintf(name, sizeof name, "%s%s_%s", store ? "store" : "load", pixels == 4 ? "4" : "", types[a->image.dtype]);
     return dvk_elem_launch_rows(q, "convert", name, (p.w + pixels - 1) / pixels * p.blocks, p.rows, &p);

@@ -1,6 +1,6 @@
-// convert.cu - "load" and "store": between a caller's picture of any layout and a view. A thread converts up to four
-// channels of one pixel, or of four where it can write whole words of the image: what is written side by side must be
-// written by neighbours. mul and add are two roundings, as in the reference: integers come out the same.
+// convert.cu - "load" and "store" between a caller's picture of any layout and a view. A thread converts up to four
+// channels of one pixel, or of four pixels if it can write whole words of the image. Neighbouring threads write
+// contiguous memory. mul and add are two roundings, as in the reference, so that integers are identical.
 #include "kernels/cuda/pixels/convert.cuh"
 
 namespace {
@@ -29,7 +29,7 @@ template <int T> __device__ __forceinline__ void read4(const unsigned char *at, 
     }
 }
 
-// Up to four channels of a pixel of the view; `at` is a multiple of four where the view is made of vectors.
+// Up to four channels of a pixel of the view; `at` is a multiple of four if the view has vectors.
 __device__ __forceinline__ void view_get(const dvk_elem_view &v, int64_t at, int count, float (&to)[4]) {
     if (v.dtype == DVK_F32 && v.vector && count == 4) {
         const float4 q = *(const float4 *)((const float *)v.data + at);
@@ -48,7 +48,7 @@ __device__ __forceinline__ void view_get(const dvk_elem_view &v, int64_t at, int
     }
 }
 
-// What is behind `count` in a pixel that is written whole is nobody's.
+// If a pixel is written whole, the elements behind `count` are padding.
 __device__ __forceinline__ void view_put(const dvk_elem_view &v, bool whole, int64_t at, int count,
                                          const float (&from)[4]) {
     if (whole) {
@@ -82,7 +82,7 @@ struct block {            // the work of a thread
     int c, pixels, channels;
 };
 
-// bits[pixel][channel], into an image whose pixels are IC channels and nothing else; the map permutes them.
+// Stores bits[pixel][channel] into an image whose pixels have exactly IC channels; the map permutes them.
 template <int T, int IC>
 __device__ __forceinline__ void write_packed(const dvk_convert_params &p, const block &b,
                                              const uint32_t (&bits)[4][4]) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ void write_words(const dvk_convert_params &p, const b
     }
 }
 
-// The other way: a channel of the view may be any of the image's.
+// The reverse: a channel of the view may be any channel of the image.
 template <int T, int IC>
 __device__ __forceinline__ void read_packed(const dvk_convert_params &p, const block &b, uint32_t (&bits)[4][4]) {
     uint32_t e[4 * IC];
@@ -177,7 +177,7 @@ template <int T> __device__ __forceinline__ float loaded(const dvk_convert_param
     return __fadd_rn(__fmul_rn(value_of<T>(bits), p.mul), p.add);
 }
 
-// Four pixels of a view of which `threes` is true.
+// Four pixels of a view with `threes`.
 template <int T>
 __device__ __forceinline__ void put_threes(const dvk_convert_params &p, const block &b, const uint32_t (&bits)[4][4]) {
     float4 *to = (float4 *)((float *)p.view.data + b.view);

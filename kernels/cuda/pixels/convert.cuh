@@ -1,5 +1,5 @@
-// convert.cuh - elements of a caller's picture: values to and from their bits, and writing them. For convert.cu and for the
-// convolutions that store their result themselves.
+// convert.cuh - elements of a caller's picture: conversion of values to and from bits, and stores. For convert.cu and
+// for the convolutions that store into the caller's picture.
 #pragma once
 
 #include "kernels/cuda/pixels/convert.h"
@@ -40,7 +40,7 @@ template <int T> __device__ __forceinline__ void write1(unsigned char *at, uint3
     }
 }
 
-// Four elements that lie side by side.
+// Writes four contiguous elements.
 template <int T> __device__ __forceinline__ void write4(unsigned char *at, const uint32_t *e) {
     if (T == DVK_F32) {
         *(uint4 *)at = make_uint4(e[0], e[1], e[2], e[3]);
@@ -55,7 +55,7 @@ __device__ __forceinline__ int channel_of(const dvk_convert_params &p, int c) {
     return p.identity ? c : c == 0 ? p.map[0] : c == 1 ? p.map[1] : c == 2 ? p.map[2] : p.map[3];
 }
 
-// COUNT elements that lie side by side, the first at a multiple of their size in all.
+// Writes COUNT contiguous elements; the first is aligned to their total size.
 template <int T, int COUNT> __device__ __forceinline__ void write_piece(unsigned char *at, const uint32_t *e) {
     if (COUNT == 4) {
         write4<T>(at, e);
@@ -74,7 +74,7 @@ template <int T> __device__ __forceinline__ void store_one(const dvk_convert_par
     write1<T>(p.image + at, stored<T>(p, v), p.aligned);
 }
 
-// By the type of the image, which all threads agree on.
+// Selects by the type of the image, which is uniform over all threads.
 #define BY_IMAGE_TYPE(p, what)                                                                                         \
     switch ((p).dtype) {                                                                                               \
     case DVK_U8:                                                                                                       \

@@ -1,14 +1,14 @@
-/* convert.h - what convert.c passes to convert.cu. */
+/* convert.h - parameters that convert.c passes to convert.cu. */
 #ifndef DVK_CUDA_CONVERT_H
 #define DVK_CUDA_CONVERT_H
 
 #include "kernels/cuda/common/elem.h"
 #include "kernels/op.h"
 
-enum {                             /* how an image is read or written */
+enum {                             /* access to an image */
        DVK_CONVERT_ANY = 0,        /* element by element */
        DVK_CONVERT_PLANAR = 1,     /* four pixels of a channel are one aligned word */
-       DVK_CONVERT_PACKED_RGB = 3, /* four pixels of three or four channels are so many aligned words */
+       DVK_CONVERT_PACKED_RGB = 3, /* four pixels of three or four channels are three or four aligned words */
        DVK_CONVERT_PACKED_RGBA = 4
 };
 
@@ -18,9 +18,10 @@ typedef struct dvk_convert_params {
     int64_t sn, sh, sw, sc; /* bytes */
     dvk_elem_view view;
     int32_t mode;
-    int32_t threes;  /* load: the view is f32 of three channels and no gaps, four pixels are three aligned vectors */
-    int32_t whole;   /* a pixel of the view is one vector of 16-bit values, and what is behind its channels nobody's */
-    int32_t aligned; /* the image's elements lie at multiples of their size */
+    int32_t threes; /* load: the view is f32 with three channels and no gaps; four pixels are three aligned vectors */
+    /* a pixel of the view is one vector of 16-bit values; the elements behind its channels are padding */
+    int32_t whole;
+    int32_t aligned; /* the image's elements are aligned to their size */
     int32_t map[4];
     int32_t identity;
     int32_t rows, h, w, c; /* rows: of all pictures */

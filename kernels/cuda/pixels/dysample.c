@@ -8,7 +8,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     return dvk_elem_cost(dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->offset) + dvk_elem_bytes(&a->y), caps);
 }
 
-/* Each group's samples apart, or summed. */
+/* 1 if y sums the samples of all groups. */
 static int is_summed(const dvk_dysample_args *a) {
     return a->groups > 1 && a->y.c * a->groups == a->x.c;
 }

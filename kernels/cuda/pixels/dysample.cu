@@ -1,5 +1,5 @@
-// dysample.cu - every output pixel is read bilinearly at a place of its own for each group of channels. A thread makes up to
-// four channels of a pixel, of one group or summed over all of them.
+// dysample.cu - every output pixel is sampled bilinearly, with a separate position for each group of channels. A thread
+// computes up to four channels of a pixel, of one group or summed over all groups.
 #include "kernels/cuda/pixels/dysample.h"
 #include "kernels/cuda/common/elem.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 struct axis { // two samples and the weight of the second
     int first, second;
     float t;
-    // `at` plus `ahead`, which is not much: so the fraction keeps all its bits. A NaN reads the first sample.
+    // `at` plus `ahead`. `ahead` is small, so the fraction keeps all its bits. A NaN reads the first sample.
     __device__ __forceinline__ axis(int at, float ahead, int size) {
         const float far = fminf(fmaxf(ahead, -1e6f), 1e6f), whole = floorf(far);
         first = ahead != ahead ? -1 : at + (int)whole;

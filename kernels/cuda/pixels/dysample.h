@@ -1,4 +1,4 @@
-/* dysample.h - what dysample.c passes to dysample.cu. */
+/* dysample.h - parameters that dysample.c passes to dysample.cu. */
 #ifndef DVK_CUDA_DYSAMPLE_H
 #define DVK_CUDA_DYSAMPLE_H
 
@@ -10,7 +10,7 @@ typedef struct dvk_dysample_params {
     int32_t xh, xw;
     int32_t width; /* channels of a group */
     int32_t groups, r;
-    int32_t parts, chunks; /* groups apart, or 1 where they are summed; pieces of a part's channels, one a thread */
+    int32_t parts, chunks; /* separate groups, or 1 if they are summed; pieces of a part's channels, one per thread */
 } dvk_dysample_params;
 
 #endif

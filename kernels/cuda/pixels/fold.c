@@ -42,7 +42,7 @@ static int fold_enqueue(const void *args, void *scratch, dvk_queue *q) {
 static int unfold_enqueue(const void *args, void *scratch, dvk_queue *q) {
     dvk_fold_params p = params_of(args);
     (void)scratch;
-    p.x.vector = p.x.vector && p.c % 8 == 0; /* a pixel's channels begin at a multiple of y's */
+    p.x.vector = p.x.vector && p.c % 8 == 0; /* a pixel's channels begin at a multiple of y's vector */
     return dvk_elem_launch_rows(q, "fold", "unfold", (int64_t)p.w * p.chunks, p.rows, &p);
 }
 

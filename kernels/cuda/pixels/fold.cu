@@ -1,4 +1,4 @@
-// fold.cu - r x r pixels to one pixel and back. A thread writes eight channels of a pixel.
+// fold.cu - folds r x r pixels into one pixel and back. A thread writes eight channels of a pixel.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/fold.h"
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ int around(int i, int size) {
     return i < 0 ? i + size : i >= size ? i - size : i;
 }
 
-// Where channel c of the folded pixel comes from; -1: it pads a head.
+// Source element of channel c of the folded pixel; -1: padding of a head.
 __device__ __forceinline__ int64_t source(const dvk_fold_params &p, const place &at, int c) {
     const int head = c / p.padded, within = c - head * p.padded;
     if (within >= p.dim) {

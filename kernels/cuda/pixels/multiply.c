@@ -43,7 +43,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
         even = even && dvk_elem_even(&a->epi.res[i]);
     }
     p.w = even ? 0 : (int32_t)a->y.w;
-    /* at least one pixel's worth of threads; what a thread has of its channels it reads once */
+    /* at least one thread for each group of a pixel's channels; a thread reads its channels' parameters once */
     const uint32_t least = (uint32_t)((p.chunks + DVK_ELEM_BLOCK - 1) / DVK_ELEM_BLOCK);
     const uint32_t few = (uint32_t)(q->caps->processors * 6 / a->y.n + 1);
     uint32_t blocks = dvk_elem_blocks(p.pixels * p.chunks, a->y.n, q->caps);

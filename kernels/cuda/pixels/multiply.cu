@@ -1,5 +1,5 @@
-// multiply.cu - y = epi(x * act(g)). A thread keeps to eight channels and goes from pixel to pixel; y may be the memory of x,
-// of g or of a residual, as every element is read by the thread that writes it.
+// multiply.cu - y = epi(x * act(g)). A thread processes fixed eight channels of a sequence of pixels. The thread that
+// writes an element also reads it, so y may alias x, g or a residual.
 #include "kernels/cuda/common/elem_epilogue.cuh"
 #include "kernels/cuda/pixels/multiply.h"
 

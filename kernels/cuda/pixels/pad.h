@@ -1,4 +1,4 @@
-/* pad.h - what pad.c passes to pad.cu. */
+/* pad.h - parameters that pad.c passes to pad.cu. */
 #ifndef DVK_CUDA_PAD_H
 #define DVK_CUDA_PAD_H
 
@@ -11,7 +11,7 @@ typedef struct dvk_pad_params {
     int32_t top, left;
     int32_t c, chunks;
     int32_t mode;
-    int32_t whole; /* vectors of x and y may be read and written where their channels end */
+    int32_t whole; /* the last vectors of the channels of x and y may be read and written whole */
 } dvk_pad_params;
 
 #endif

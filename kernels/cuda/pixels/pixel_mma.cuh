@@ -1,6 +1,6 @@
-// pixel_mma.cuh - products on mma.sync whose rows are pixels of 64 channels, as kernels have them whose warps work
-// alone: what one product leaves in registers is what the next one reads. Of a row's channels a thread of four, q, has
-// eight side by side of each 32: its operands are of 16 bytes, and a matrix in shared memory is read the same way.
+// pixel_mma.cuh - products on mma.sync whose rows are pixels of 64 channels, for kernels with independent warps. The
+// sums of one product are the operands of the next, in registers. Of each 32 channels of a row, thread q of four has
+// eight adjacent ones. Its operands are 16 bytes, and it reads matrices in shared memory likewise.
 #pragma once
 
 #include "kernels/cuda/common/elem_epilogue.cuh"
@@ -58,28 +58,27 @@ template <int TYPE> __device__ __forceinline__ uint32_t minus(uint32_t a, uint32
     return *(const uint32_t *)&v;
 }
 
-// Where 16 bytes of a line stand, so that eight threads that read half of two lines meet no bank twice; odd: of two
-// such lines.
+// Position of 16 bytes of a line, without bank conflicts when eight threads read half of two lines; odd: the second of
+// such two lines.
 __device__ __forceinline__ int place(int line, int odd, int piece) {
     return line * LINE + (piece ^ odd * 4) * 16;
 }
 
-// The channel that column i of a product is to be, so that a thread's columns of four tiles are eight channels side by
-// side.
+// The channel of column i of a product, chosen so that a thread's columns of four tiles are eight adjacent channels.
 __device__ __forceinline__ int channel_of(int i) {
     const int tile = i / 8, r = i % 8;
     return tile / 4 * 32 + r / 2 * 8 + tile % 4 * 2 + r % 2;
 }
 
-// 16 bytes of row j of two as a left operand has them: u of 32 channels.
+// Writes 16 bytes of row j of two to the left operand: u of 32 channels.
 __device__ __forceinline__ void set_row(uint32_t (&a)[4][4], int j, int u, const uint4 &v) {
     a[2 * u][j] = v.x, a[2 * u][2 + j] = v.y;
     a[2 * u + 1][j] = v.z, a[2 * u + 1][2 + j] = v.w;
 }
 
-// Sixteen pixels become deviations from their means as the type has these. Of the thread's two: one over the standard
-// deviation, and what is left of the mean. Both sums are products as well: with ones, and of the rows with themselves,
-// whose diagonal counts.
+// Subtracts the means of sixteen pixels, as rounded to the type. For the thread's two pixels it returns one over the
+// standard deviation, and the remainder of the mean. Both sums are also products: with ones, and of the rows with
+// themselves (the diagonal).
 template <int TYPE>
 __device__ __forceinline__ void deviations(uint32_t (&a)[4][4], float eps, float (&scale)[2], float (&left)[2]) {
     const int lane = threadIdx.x % 32, r = lane / 4;

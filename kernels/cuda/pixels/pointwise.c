@@ -1,5 +1,5 @@
-/* pointwise.c - "pointwise" on CUDA: y = epi(pro(x)). Views of one type with at most one residual have kernels of their
- * own; any other mix goes through one that looks at the types as it goes. */
+/* pointwise.c - host side of "pointwise" on CUDA: y = epi(pro(x)). Views of one type with at most one residual have
+ * specialised kernels. All other combinations use one kernel that checks types at run time. */
 #include "kernels/cuda/pixels/pointwise.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            a->epi.gate <= 1;
 }
 
-/* Nothing differs from channel to channel and all views lie in one piece: as pixels of eight channels each. */
+/* If no parameter depends on the channel and all views are contiguous, treats them as pixels of eight channels. */
 static int flatten(const dvk_pointwise_args *a, dvk_pointwise_params *p) {
     int flat = dvk_elem_dense(&a->x) && dvk_elem_dense(&a->y) && !p->ends.scale && !p->ends.bias && !p->ends.slopes;
     for (int32_t i = 0; i < a->epi.n_res; i++) {
@@ -50,7 +50,8 @@ static int flatten(const dvk_pointwise_args *a, dvk_pointwise_params *p) {
 static const char *function_of(const dvk_pointwise_args *a, char (*name)[32]) {
     static const char *const types[] = {[DVK_F32] = "f32", [DVK_F16] = "f16", [DVK_BF16] = "bf16"};
     const dvk_epilogue *e = &a->epi;
-    const int curved = e->act >= DVK_ACT_GELU || a->pro.act >= DVK_ACT_GELU; /* which no other has the registers for */
+    /* the other kernels lack the registers for them */
+    const int curved = e->act >= DVK_ACT_GELU || a->pro.act >= DVK_ACT_GELU;
     if (curved || a->x.dtype != a->y.dtype || e->n_res > 1 || (e->n_res == 1 && e->res[0].dtype != a->y.dtype)) {
         return "pointwise_any";
     }
@@ -76,10 +77,11 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const int64_t pictures = flatten(a, &p) ? 1 : a->y.n;
     p.chunks = (p.c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES;
     char name[32];
-    /* at least one pixel's worth of threads */
+    /* at least one thread for each group of a pixel's channels */
     const uint32_t least = (uint32_t)((p.chunks + DVK_ELEM_BLOCK - 1) / DVK_ELEM_BLOCK);
     uint32_t blocks = dvk_elem_blocks(p.pixels * p.chunks, pictures, q->caps);
-    if (p.ends.scale || p.ends.bias || p.ends.slopes) { /* read once a thread: as many as run at a time */
+    /* each thread reads parameters once: only as many threads as run at a time */
+    if (p.ends.scale || p.ends.bias || p.ends.slopes) {
         const uint32_t few = (uint32_t)(q->caps->processors * 6 / pictures + 1);
         blocks = blocks < few ? blocks : few;
     }

@@ -1,5 +1,5 @@
-// pointwise.cu - y = epi(pro(x)). A thread keeps to eight channels, whose parameters stay in registers, and goes from
-// pixel to pixel; y may be the memory of x or of a residual, as every element is read by the thread that writes it.
+// pointwise.cu - y = epi(pro(x)). A thread processes fixed eight channels, whose parameters stay in registers, of a
+// sequence of pixels. The thread that writes an element also reads it, so y may alias x or a residual.
 #include "kernels/cuda/common/elem_epilogue.cuh"
 #include "kernels/cuda/pixels/pointwise.h"
 

@@ -24,7 +24,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     return dvk_elem_rows_fit(&a->y) && dvk_elem_rows_fit(&a->x);
 }
 
-/* The function for what both views store, or that for any two types. */
+/* Selects the function for the common type of both views, or that for any two types. */
 static void name_of(const dvk_pool_args *a, const char *what, char (*name)[24]) {
     const char *type = a->x.dtype != a->y.dtype ? "any"
                        : a->x.dtype == DVK_F16  ? "f16"

@@ -1,5 +1,5 @@
-// pool.cu - the mean of a picture, the largest of windows, bilinear resizing. The mean is summed in f32 by chunks of pixels,
-// then over the chunks; which belong together follows from the sizes alone.
+// pool.cu - the mean of a picture, the maximum of windows, bilinear resizing. The mean is summed in f32 by chunks of
+// pixels, then over the chunks. The division into chunks depends only on the sizes.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/pool.h"
 
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(DVK_MEAN_BLOCK) mean_chunks(const _
     }
 }
 
-// Grid: pieces of the channels, pictures; a channel's chunks are added up by eight threads.
+// Grid: pieces of the channels, pictures; eight threads add a channel's chunks.
 extern "C" __global__ void __launch_bounds__(DVK_MEAN_BLOCK) mean_finish(const __grid_constant__ dvk_mean_params p) {
     __shared__ float sums[DVK_MEAN_BLOCK];
     wait_for_launch_ahead();
@@ -86,7 +86,7 @@ struct pool_place {   // an output pixel's eight channels
 struct between { // two samples of an axis and the weight of the second
     int first, second;
     float t;
-    // ((out + 1/2) from / to - 1/2, in whole numbers
+    // ((out + 1/2) from / to - 1/2, in integers
     __device__ __forceinline__ between(int out, int from, int to) {
         const int64_t whole = 2 * (int64_t)to, at = max((2 * (int64_t)out + 1) * from - to, (int64_t)0);
         first = min((int)(at / whole), from - 1);

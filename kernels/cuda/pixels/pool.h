@@ -1,12 +1,12 @@
-/* pool.h - what pool.c passes to pool.cu. */
+/* pool.h - parameters that pool.c passes to pool.cu. */
 #ifndef DVK_CUDA_POOL_H
 #define DVK_CUDA_POOL_H
 
 #include "kernels/cuda/common/elem.h"
 
 enum {
-    DVK_MEAN_PIXELS = 512,  /* of a chunk, at least */
-    DVK_MEAN_CHUNKS = 1024, /* of a picture, at most */
+    DVK_MEAN_PIXELS = 512,  /* minimum pixels of a chunk */
+    DVK_MEAN_CHUNKS = 1024, /* maximum chunks of a picture */
     DVK_MEAN_BLOCK = 256,
     DVK_MEAN_FINISH_C = 32 /* channels of a block that adds up chunks */
 };
@@ -16,7 +16,7 @@ typedef struct dvk_mean_params {
     float *partial; /* [n][chunks][c] */
     int64_t pixels, per_chunk;
     int32_t chunks;
-    int32_t w; /* 0: pixels are evenly spaced from row to row, too */
+    int32_t w; /* 0: pixels are evenly spaced, also from row to row */
     int32_t c, octets;
 } dvk_mean_params;
 

@@ -1,4 +1,4 @@
-// posterior.cu - the means of an encoder's posterior become a sample of it.
+// posterior.cu - replaces the means of an encoder's posterior by a sample.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/posterior.h"
 #include "kernels/normal.h"

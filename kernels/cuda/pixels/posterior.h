@@ -1,4 +1,4 @@
-/* posterior.h - a sample of an encoder's posterior, drawn on the device: nobody waits for the moments. */
+/* posterior.h - draws a sample of an encoder's posterior on the device, without a wait of the host for the moments. */
 #ifndef DVK_CUDA_POSTERIOR_H
 #define DVK_CUDA_POSTERIOR_H
 
@@ -9,10 +9,10 @@ struct dvk_queue; /* cuda.h */
 typedef struct dvk_posterior_params {
     float *moments;        /* [pixels][2z], mean and log-variance; the means become the sample */
     int64_t pixels;        /* of the picture */
-    uint64_t seed, stream; /* of dvk_normal; the index is the place, channel by channel */
+    uint64_t seed, stream; /* of dvk_normal; the index is the position, channel by channel */
     int32_t z;
-    float lo, hi;   /* of log-variances */
-    float mul, add; /* sample * mul + add is written */
+    float lo, hi;   /* clamp of log-variances */
+    float mul, add; /* the output is sample * mul + add */
 } dvk_posterior_params;
 
 /* 0 or the driver's CUresult. */

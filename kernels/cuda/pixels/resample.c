@@ -42,7 +42,7 @@ static int upsample_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return dvk_elem_launch_rows(q, "resample", "upsample", (int64_t)p.w * p.chunks, p.rows, &p);
 }
 
-/* The kernels that turn r * r pixels in registers write few neighbours at a time where there are few channels. */
+/* The kernels that permute r * r pixels in registers write too short runs if there are few channels. */
 static int turns(const dvk_resample_args *a, int64_t channels) {
     return a->r >= 2 && a->r <= 4 && a->x.dtype == a->y.dtype && channels > 4;
 }
@@ -50,7 +50,7 @@ static int turns(const dvk_resample_args *a, int64_t channels) {
 static int turn(const char *op, dvk_dtype type, dvk_resample_params *p, dvk_queue *q) {
     char name[32];
     snprintf(name, sizeof name, "%s%d_%d", op, (int)p->r, (int)dvk_dtype_size(type) * 8);
-    if (p->r == 4) { /* four channels a thread */
+    if (p->r == 4) { /* four channels per thread */
         p->chunks = (p->c + 3) / 4;
     }
     return dvk_elem_launch_rows(q, "resample", name, (int64_t)p->w * p->chunks, p->rows, p);

@@ -1,12 +1,12 @@
 // resample.cu - nearest upsampling, pixel shuffle and its inverse. A thread of upsample reads eight channels once and
-// writes them r * r times. A thread of a shuffle holds a few channels of all r * r pixels that share a place on the
-// small side: long runs in memory on both sides, and the turn between them in registers.
+// writes them r * r times. A thread of a shuffle holds a few channels of all r * r pixels of one place on the small
+// side. It permutes them in registers, so that both sides have long runs in memory.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/resample.h"
 
 namespace {
 
-// Elements as bits, one a register.
+// Splits a vector into the bits of its elements, one per register.
 template <int TYPE> __device__ __forceinline__ void split(const raw8 &r, uint32_t *e) {
     const uint32_t w[8] = {r.a.x, r.a.y, r.a.z, r.a.w, r.b.x, r.b.y, r.b.z, r.b.w};
 #pragma unroll
@@ -80,8 +80,8 @@ template <int V> __device__ __forceinline__ place placed(const dvk_resample_para
     return {n, row - n * p.h, x, c, min(V, p.c - (int)c)};
 }
 
-// All elements of one place: R * R pixels of V channels on the large side, V * R * R channels of one pixel on the
-// small.
+// All elements of one place: R * R pixels of V channels on the large side, V * R * R channels of one pixel on the small
+// side.
 template <int TYPE, int R, int V, bool SHUFFLE> __device__ __forceinline__ void turn(const dvk_resample_params &p) {
     wait_for_launch_ahead();
     const dvk_elem_view &small = SHUFFLE ? p.x : p.y;
@@ -146,7 +146,7 @@ template <int TYPE, int R, int V, bool SHUFFLE> __device__ __forceinline__ void 
         pixel_unshuffle##r##_##name(const __grid_constant__ dvk_resample_params p) {                                   \
         turn<type, r, v, false>(p);                                                                                    \
     }
-// 32 to 72 elements a thread; a run of V * R * R begins at a multiple of eight
+// 32 to 72 elements per thread; a run of V * R * R begins at a multiple of eight
 TURN(16, DVK_F16, 2, 8)
 TURN(16, DVK_F16, 3, 8)
 TURN(16, DVK_F16, 4, 4)
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(256) pixel_shuffle_any(const __grid
     }
 }
 
-// Pictures of three channels in 16 bits, two pixels of two rows at a time: a thread writes a whole pixel of the small side.
+// Pictures of three 16-bit channels, two pixels of two rows at a time: a thread writes a whole pixel of the small side.
 extern "C" __global__ void __launch_bounds__(256) pixel_unshuffle_rgb(const __grid_constant__ dvk_resample_params p) {
     wait_for_launch_ahead();
     ROWS_AND_ITEMS(row, p.rows, x, p.w) {
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(256) upsample(const __grid_constant
     }
 }
 
-// The same of f32, four channels a thread: what neighbours write lies side by side.
+// The same for f32, four channels per thread: neighbouring threads write contiguous memory.
 extern "C" __global__ void __launch_bounds__(256) upsample_f32(const __grid_constant__ dvk_resample_params p) {
     wait_for_launch_ahead();
     ROWS_AND_ITEMS(row, p.rows, item, p.w * p.chunks) {

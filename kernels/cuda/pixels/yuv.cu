@@ -1,5 +1,5 @@
 // yuv.cu - "load_yuv" and "store_yuv". A thread converts the four pixels that share a chroma sample. Each product and
-// sum is one rounding, in the order of the reference.
+// each sum is rounded once, in the order of the reference.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/yuv.h"
 

@@ -1,4 +1,4 @@
-/* yuv.h - what yuv.c passes to yuv.cu. */
+/* yuv.h - parameters that yuv.c passes to yuv.cu. */
 #ifndef DVK_CUDA_YUV_H
 #define DVK_CUDA_YUV_H
 
@@ -12,7 +12,7 @@ typedef struct dvk_yuv_params {
     dvk_yuv_numbers numbers;
     int32_t h, w;
     int32_t shift; /* of a code in its 16-bit word; 8 bits: 0 */
-    int32_t pairs; /* two neighbours of a plane are one aligned word */
+    int32_t pairs; /* two adjacent codes of a plane are one aligned word */
     float mul, add;
 } dvk_yuv_params;
 

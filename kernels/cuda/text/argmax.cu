@@ -1,4 +1,4 @@
-// argmax.cu - the largest number of a row: of pieces first, then of those.
+// argmax.cu - the maximum of a row: first of pieces, then of their maxima.
 #include "kernels/cuda/text/argmax.cuh"
 
 extern "C" __global__ void __launch_bounds__(DVK_ARGMAX_THREADS)

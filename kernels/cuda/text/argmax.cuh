@@ -1,4 +1,4 @@
-// argmax.cuh - the better of two numbers of a row, and the best of a block's.
+// argmax.cuh - the better of two candidates of a row, and the best of a block.
 #pragma once
 
 #include "kernels/cuda/text/argmax.h"
@@ -6,7 +6,7 @@
 
 namespace {
 
-// A NaN wins over everything, the lower index among equals.
+// A NaN wins over everything; among equals the lower index wins.
 __device__ __forceinline__ dvk_argmax_best better(dvk_argmax_best a, dvk_argmax_best b) {
     if (a.index < 0 || b.index < 0) {
         return a.index < 0 ? a : b;
@@ -14,7 +14,7 @@ __device__ __forceinline__ dvk_argmax_best better(dvk_argmax_best a, dvk_argmax_
     return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
 
-// Of all threads, in the first.
+// The best of all threads, valid in the first one.
 __device__ __forceinline__ dvk_argmax_best of_block(dvk_argmax_best best) {
     __shared__ dvk_argmax_best parts[DVK_ARGMAX_THREADS / 32];
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ __forceinline__ dvk_argmax_best of_block(dvk_argmax_best best) {
     return best;
 }
 
-// -1: there is none
+// -1: no valid id
 __device__ __forceinline__ int32_t id_of(dvk_argmax_best best) {
     return best.index >= 0 && isfinite(best.value) ? best.index : -1;
 }

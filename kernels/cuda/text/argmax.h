@@ -1,4 +1,4 @@
-/* argmax.h - what "argmax" hands to its device code. */
+/* argmax.h - parameters of the device code of "argmax". */
 #ifndef DVK_CUDA_ARGMAX_H
 #define DVK_CUDA_ARGMAX_H
 
@@ -8,7 +8,7 @@ enum { DVK_ARGMAX_BLOCKS = 64, DVK_ARGMAX_THREADS = 256 };
 
 typedef struct dvk_argmax_best { /* of a piece of a row */
     float value;
-    int32_t index; /* -1: a NaN was met */
+    int32_t index; /* -1: a NaN was found */
 } dvk_argmax_best;
 
 typedef struct dvk_argmax_params {

@@ -1,4 +1,4 @@
-/* argmax_host.h - what the host sides of "argmax" and "next_token" share. */
+/* argmax_host.h - shared code of the host sides of "argmax" and "next_token". */
 #ifndef DVK_CUDA_ARGMAX_HOST_H
 #define DVK_CUDA_ARGMAX_HOST_H
 

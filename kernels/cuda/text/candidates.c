@@ -1,4 +1,5 @@
-/* candidates.c - "candidates" on CUDA: the largest value of every piece, then the bound and what is above it in one block. */
+/* candidates.c - host side of "candidates": the maximum of every piece, then, in one block, the bound and the values
+ * that reach it. */
 #include "kernels/cuda/text/candidates.h"
 
 #include "kernels/cuda/common/elem_host.h"

@@ -1,4 +1,5 @@
-// candidates.cu - see candidates.c. Values become numbers that rise with them, so that the bound is found digit by digit.
+// candidates.cu - see candidates.c. Values are mapped to integers of the same order, and the bound is found digit by
+// digit.
 #include "kernels/cuda/text/candidates.h"
 #include "kernels/cuda/common/elem.cuh"
 
@@ -15,7 +16,7 @@ __device__ __forceinline__ float value_of(uint32_t number) {
     return __uint_as_float(number ^ ((number >> 31) != 0 ? 0x80000000u : 0xffffffffu));
 }
 
-// Two of a piece's values; `none` behind the end.
+// Two values of a piece; `none` behind the end.
 __device__ __forceinline__ float2 load2(const dvk_candidates_params &p, int piece, float none) {
     const int at = piece * DVK_CANDIDATE_PIECE + (int)(threadIdx.x % 32) * 2;
     if (at + 1 < p.n) {
@@ -33,7 +34,7 @@ __device__ __forceinline__ int up_to_lane(int sum) {
     return sum;
 }
 
-// How many came before this thread in the block, and all. Everybody asks.
+// Prefix sum over the threads of the block, and the total. All threads call it.
 __device__ __forceinline__ int before(int count, int &all) {
     __shared__ int warps[THREADS / 32];
     const int sum = up_to_lane(count), warp = threadIdx.x / 32;
@@ -47,10 +48,10 @@ __device__ __forceinline__ int before(int count, int &all) {
     return __shfl_sync(0xffffffffu, sums - own, warp) + sum - count;
 }
 
-// The `least`-th largest of the block's numbers.
+// The `least`-th largest of the block's integers.
 __device__ __forceinline__ uint32_t bound_of(const uint32_t (&own)[EACH], int pieces, int least) {
     __shared__ int counts[256];
-    __shared__ int found[2]; // digit, and how many are still to go in it
+    __shared__ int found[2]; // digit, and the remaining rank within it
     uint32_t bound = 0;
     for (int shift = 24; shift >= 0; shift -= 8) {
         __syncthreads();
@@ -67,7 +68,7 @@ __device__ __forceinline__ uint32_t bound_of(const uint32_t (&own)[EACH], int pi
         }
         __syncthreads();
         int all;
-        const int mine = threadIdx.x < 256 ? counts[255 - threadIdx.x] : 0; // largest digits first
+        const int mine = threadIdx.x < 256 ? counts[255 - threadIdx.x] : 0; // the largest digits first
         const int above = before(mine, all);
         if (above < least && least <= above + mine) {
             found[0] = 255 - (int)threadIdx.x;
@@ -81,8 +82,8 @@ __device__ __forceinline__ uint32_t bound_of(const uint32_t (&own)[EACH], int pi
 }
 
 struct chosen {
-    int16_t piece[DVK_CANDIDATE_PIECES]; // those that reach the bound
-    int start[DVK_CANDIDATE_PIECES];     // how many values of a piece do, then where they go
+    int16_t piece[DVK_CANDIDATE_PIECES]; // the pieces that reach the bound
+    int start[DVK_CANDIDATE_PIECES];     // number of values of a piece that reach it, later their offset
 };
 
 __device__ __forceinline__ int choose(const dvk_candidates_params &p, chosen &mem, const uint32_t (&own)[EACH],
@@ -103,7 +104,7 @@ __device__ __forceinline__ int choose(const dvk_candidates_params &p, chosen &me
     return used;
 }
 
-// A warp to a piece: which of its two values of each lane are not below the bound.
+// One warp per piece: which of each lane's two values reach the bound.
 struct reached {
     float2 v;
     int id;

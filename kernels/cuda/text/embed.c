@@ -1,4 +1,4 @@
-/* embed.c - "embed" on CUDA: rows of W as "linear" keeps it (linear_layout.h). */
+/* embed.c - host side of "embed": rows of W in the layout of "linear" (linear_layout.h). */
 #include "kernels/cuda/text/embed_host.h"
 
 static dvk_linear_args as_linear(const dvk_embed_args *a) {

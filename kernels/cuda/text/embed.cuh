@@ -1,4 +1,4 @@
-// embed.cuh - eight values of a row of W as "linear" keeps it.
+// embed.cuh - reads eight values of a row of W in the layout of "linear".
 #pragma once
 
 #include "kernels/cuda/common/elem.cuh"
@@ -24,7 +24,7 @@ __device__ __forceinline__ void integers(const dvk_embed_params &p, int64_t row,
     }
 }
 
-// Values 8 * item and on of row `row` to row i of y.
+// Writes values from 8 * item on of row `row` to row i of y.
 __device__ __forceinline__ void embed_item(const dvk_embed_params &p, int64_t row, int64_t i, int item) {
     float v[8] = {};
     const int left = p.k - 8 * item < 8 ? p.k - 8 * item : 8;

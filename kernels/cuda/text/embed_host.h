@@ -1,4 +1,4 @@
-/* embed_host.h - what the host sides of "embed" and "next_token" share. */
+/* embed_host.h - shared code of the host sides of "embed" and "next_token". */
 #ifndef DVK_CUDA_EMBED_HOST_H
 #define DVK_CUDA_EMBED_HOST_H
 

@@ -1,5 +1,5 @@
-/* next_token.c - "next_token" on CUDA. What advances does so in the first launch: attention of the token behind reads its
- * position when the second has begun. */
+/* next_token.c - host side of "next_token". The first launch increments `advance`: attention of the next token reads
+ * its position as soon as the second launch has begun. */
 #include "kernels/cuda/text/next_token.h"
 
 #include "kernels/cuda/text/argmax_host.h"

@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(128) next_token(const __grid_consta
     if (threadIdx.x == 0) {
         shared_id = id_of(best);
         if (blockIdx.x == 0) {
-            const uint32_t count = (uint32_t)p.draw.advance[0] - 1; // moved on with the pieces
+            const uint32_t count = (uint32_t)p.draw.advance[0] - 1; // the first launch has incremented it
             *(volatile uint64_t *)(p.told + count % DVK_COMPLETION_SLOTS) = (uint64_t)count << 32 | (uint32_t)shared_id;
             *p.draw.id = shared_id;
         }

@@ -1,4 +1,4 @@
-/* next_token.h - what next_token.c hands to next_token.cu. */
+/* next_token.h - parameters that next_token.c passes to next_token.cu. */
 #ifndef DVK_CUDA_NEXT_TOKEN_H
 #define DVK_CUDA_NEXT_TOKEN_H
 

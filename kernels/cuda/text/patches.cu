@@ -1,4 +1,4 @@
-// patches.cu - bytes of pictures to the numbers that they stand for. A thread has four values.
+// patches.cu - converts bytes of pictures to numbers by table. A thread converts four values.
 #include "kernels/cuda/text/patches.h"
 #include "kernels/cuda/norm/rows.cuh"
 

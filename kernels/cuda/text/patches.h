@@ -1,4 +1,4 @@
-/* patches.h - what "patches" hands to its device code. */
+/* patches.h - parameters of the device code of "patches". */
 #ifndef DVK_CUDA_PATCHES_H
 #define DVK_CUDA_PATCHES_H
 

@@ -1,5 +1,5 @@
-/* channel_attention.c - "channel_attention" on CUDA: on mma.sync for 16-bit views and heads of up to 64 channels, in f32
- * for everything else. */
+/* channel_attention.c - host side of "channel_attention" on CUDA: on mma.sync for 16-bit views and heads of up to 64
+ * channels, otherwise in f32. */
 #include "kernels/cuda/window/channel_attention.h"
 
 #include <stdio.h>

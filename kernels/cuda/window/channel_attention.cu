@@ -1,5 +1,6 @@
-// channel_attention.cu - attention between the channels of a head: q k^T over chunks of pixels, softmax of the sums, and
-// their product with v. A head of a group is a unit. The products run on mma.sync for 16-bit views and in f32 for others.
+// channel_attention.cu - attention between the channels of a head: q k^T over chunks of pixels, softmax of the sums,
+// and their product with v. A unit is a head of a group. The products run on mma.sync for 16-bit views and in f32 for
+// others.
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/window/channel_attention.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 enum { WARPS = DVK_CHANNEL_WARPS, TILE = DVK_CHANNEL_TILE };
 
-struct unit { // where it lies
+struct unit { // its position
     int n, head, y, x;
     __device__ __forceinline__ unit(const dvk_channel_params &p, int i) {
         head = i % p.heads;
@@ -31,7 +32,7 @@ __device__ __forceinline__ int entries(const dvk_channel_params &p) {
 
 // ---- on tensor cores ----
 
-// Pixels first .. of a unit, one per lane, to rows of D + 8; zeros past `end` and past the head.
+// Loads pixels from `first` on of a unit, one per lane, into rows of D + 8; zeros past `end` and past the head.
 template <int D, typename T>
 __device__ __forceinline__ void load_pixels(T *to, const dvk_channel_params &p, const unit &u, const dvk_elem_view &v,
                                             int first, int end) {
@@ -50,14 +51,14 @@ template <typename T, int D> struct gram {
     enum { PITCH = D + 8, PART = TILE * PITCH, M = D / 16, N = D / 8 };
     float qk[M][N][4], qq[M][2][4], kk[M][2][4];
 
-    // Channels m * 16 .. of 16 pixels as rows of the product's left side
+    // Left operand: channels from m * 16 on of 16 pixels as rows
     static __device__ __forceinline__ void left(uint32_t (&a)[4], const T *tile, int m) {
         const int lane = threadIdx.x % 32;
         ldmatrix4_trans(a,
                         shared_address(tile + ((lane & 7) + (lane >> 4) * 8) * PITCH + m * 16 + (lane >> 3 & 1) * 8));
     }
 
-    // Channels n * 16 .. of 16 pixels as columns of its right side
+    // Right operand: channels from n * 16 on of 16 pixels as columns
     static __device__ __forceinline__ void right(uint32_t (&b)[4], const T *tile, int n) {
         const int lane = threadIdx.x % 32;
         ldmatrix4_trans(b, shared_address(tile + (lane & 15) * PITCH + n * 16 + (lane >> 4) * 8));
@@ -139,7 +140,7 @@ template <typename T, int D> struct gram {
         wait_copies<0>();
         __syncthreads();
         float *sums = (float *)shared, *to = p.partial + ((int64_t)blockIdx.x * p.chunks + blockIdx.y) * entries(p);
-        for (int w = 0; w < WARPS; w++) { // one after the other: the order is part of the answer
+        for (int w = 0; w < WARPS; w++) { // in fixed order, which determines the result
             if (warp == w) {
                 each([&](int at, float x) { sums[at] = w == 0 ? x : sums[at] + x; });
             }
@@ -303,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) channel_apply_simt(const _
     }
 }
 
-// Weights of a unit, by a block: chunks are added in order.
+// Computes the weights of a unit, one unit per block; chunks are added in order.
 extern "C" __global__ void __launch_bounds__(THREADS) channel_weights(const __grid_constant__ dvk_channel_params p) {
     wait_for_launch_ahead();
     float *sums = (float *)dynamic_shared;

@@ -1,5 +1,5 @@
-// channel_heads.cu - the first and the last launch of channel_attention.h for heads of 16 channels in large groups: a block
-// has all heads of its pixels, whose channels lie side by side.
+// channel_heads.cu - the first and the last launch of channel_attention.h for heads of 16 channels in large groups. A
+// block has all heads of its pixels, whose channels are contiguous.
 #include "kernels/cuda/window/channel_attention.h"
 #include "kernels/cuda/window/channel_heads.cuh"
 
@@ -27,7 +27,7 @@ template <typename T> struct chunk : channel_heads<T> {
         return HEAD_TOKENS * this->pitch;
     }
 
-    // f(view's element, shared memory, whether the pixel is there) of each eight channels of a tile
+    // Calls f(view's element, shared memory, whether the pixel exists) for each eight channels of a tile
     template <typename F> __device__ __forceinline__ void each(const dvk_elem_view &v, int first, T *to, F f) const {
         const int pieces = channels / 8;
         for (int i = threadIdx.x; i < HEAD_TOKENS * pieces; i += blockDim.x) {
@@ -87,7 +87,7 @@ template <typename T> struct chunk : channel_heads<T> {
         for (int first = begin, i = 0; first < end; first += HEAD_TOKENS, i ^= 1) {
             T *now = tiles + i * tile();
             wait_copies<0>();
-            __syncthreads(); // also: the tile before has been stored
+            __syncthreads(); // also: the previous tile has been stored
             load(p.v, first + HEAD_TOKENS, tiles + (i ^ 1) * tile());
             commit_copies();
             this->apply(now, w, now);

@@ -1,6 +1,6 @@
-// channel_heads.cuh - attention between the channels of heads of 16 on mma.sync, all heads of a pixel side by side in shared
-// memory: a warp has a head. Of two channels' products a thread has those of d and d + 8 of q, d = lane / 4, and of e, e + 1,
-// e + 8 and e + 9 of k, e = lane % 4 * 2.
+// channel_heads.cuh - attention between the channels of heads of 16 on mma.sync. Shared memory has all heads of a
+// pixel; a warp processes one head. Of the products of two channels, a thread has those of d and d + 8 of q, with d =
+// lane / 4. For k it has e, e + 1, e + 8 and e + 9, with e = lane % 4 * 2.
 #pragma once
 
 #include "kernels/cuda/attention/attention_mma.cuh"
@@ -15,7 +15,7 @@ template <typename T> struct channel_heads {
     __device__ __forceinline__ channel_heads(int heads) : pitch(heads * HEAD_DIM + 8) {
     }
 
-    // The head's channels of sixteen pixels as rows of a product's left side, and as columns of its right side
+    // The head's channels of sixteen pixels as rows of the left operand, and as columns of the right operand
     __device__ __forceinline__ void left(uint32_t (&a)[4], const T *of, int first) const {
         const int row = first + (lane & 7) + (lane >> 4) * 8;
         attention::ldmatrix4_trans(a,
@@ -31,7 +31,7 @@ template <typename T> struct channel_heads {
         attention::mma<true>(T(), d[1], a, b[2], b[3]);
     }
 
-    // Products over a tile's pixels; where d and e are the same, `qq` and `kk` hold squares.
+    // Products over a tile's pixels; if d and e are equal, `qq` and `kk` hold squares.
     __device__ __forceinline__ void add_products(const T *q, const T *k, float (&qk)[2][4], float (&qq)[2][4],
                                                  float (&kk)[2][4]) const {
 #pragma unroll
@@ -47,7 +47,7 @@ template <typename T> struct channel_heads {
         }
     }
 
-    // A tile's values times weights [d][e], as operands, to where the head's channels of `to` are
+    // Multiplies a tile's values with the weights [d][e] and writes the head's channels of `to`
     __device__ __forceinline__ void apply(const T *v, const uint32_t (&w)[2][2], T *to) const {
 #pragma unroll
         for (int t = 0; t < HEAD_TOKENS; t += 16) {

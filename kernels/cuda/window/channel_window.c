@@ -1,4 +1,5 @@
-/* channel_window.c - "channel_attention" in windows of at most 64 pixels, heads of 16 channels, in one launch. */
+/* channel_window.c - host side of "channel_attention" in windows of at most 64 pixels, heads of 16 channels, in one
+ * launch. */
 #include "kernels/cuda/window/channel_window.h"
 
 #include "kernels/costs/cuda_costs.h"

@@ -1,5 +1,5 @@
-// channel_window.cu - attention between the channels of a head inside small windows: a block has a window, a warp a head of 16
-// channels, whose products q k^T over the window's pixels stay in registers until they are weights.
+// channel_window.cu - attention between the channels of a head inside small windows. A block has a window, a warp a
+// head of 16 channels. The products q k^T over the window's pixels stay in registers until they become weights.
 #include "kernels/cuda/window/channel_heads.cuh"
 #include "kernels/cuda/window/channel_window.h"
 
@@ -28,7 +28,7 @@ template <typename T> struct attend : channel_heads<T> {
         return tiles + i * TOKENS * pitch;
     }
 
-    // f(view's element, shared memory, whether the pixel is there) of each eight channels
+    // Calls f(view's element, shared memory, whether the pixel exists) for each eight channels
     template <typename F> __device__ __forceinline__ void each(const dvk_elem_view &v, T *to, F f) const {
         const int pieces = channels / 8;
         for (int i = threadIdx.x; i < TOKENS * pieces; i += blockDim.x) {
@@ -53,7 +53,7 @@ template <typename T> struct attend : channel_heads<T> {
         return 1.0f / fmaxf(sqrtf(squares), p.eps);
     }
 
-    // Products of the channels' pixels over the lengths of both
+    // Products of channels over the pixels, divided by the norms of both
     __device__ __forceinline__ void scores(float (&s)[2][4]) const {
         float qq[2][4] = {}, kk[2][4] = {};
         this->add_products(tile(0), tile(1), s, qq, kk);
@@ -70,7 +70,7 @@ template <typename T> struct attend : channel_heads<T> {
         }
     }
 
-    // Softmax over e; channels that only pad a head count nowhere.
+    // Softmax over e; padding channels of a head have no weight.
     __device__ __forceinline__ void weigh(float (&s)[2][4]) const {
         const float temperature = p.temperature[head];
 #pragma unroll
@@ -101,7 +101,7 @@ template <typename T> struct attend : channel_heads<T> {
         }
     }
 
-    // To where the head's queries were
+    // Overwrites the head's queries with the result
     __device__ __forceinline__ void add_values(const float (&s)[2][4]) const {
         uint32_t w[2][2];
 #pragma unroll

@@ -1,4 +1,4 @@
-/* channel_window.h - what channel_window.c passes to channel_window.cu. */
+/* channel_window.h - parameters that channel_window.c passes to channel_window.cu. */
 #ifndef DVK_CUDA_CHANNEL_WINDOW_H
 #define DVK_CUDA_CHANNEL_WINDOW_H
 
@@ -6,8 +6,8 @@
 
 enum {
     DVK_CHANNEL_WINDOW_TOKENS = 64, /* at most */
-    DVK_CHANNEL_WINDOW_DIM = 16,    /* channels of a head, with those that only pad it */
-    DVK_CHANNEL_WINDOW_HEADS = 8    /* at most: a warp of a block has one */
+    DVK_CHANNEL_WINDOW_DIM = 16,    /* channels of a head, with padding */
+    DVK_CHANNEL_WINDOW_HEADS = 8    /* maximum: one warp each */
 };
 
 /* Shared memory: queries, keys and values, [64][channels + 8] each. */

@@ -31,7 +31,7 @@ static int is_f32(const dvk_view *v) {
     return v->dtype == DVK_F32 && fits(v);
 }
 
-/* So many warps' or threads' worth of work, in blocks that go on where there are more than the device holds. */
+/* Launches with `blocks` blocks, or fewer that loop if the device cannot hold them. */
 static int launch(dvk_queue *q, const char *function, int64_t blocks, uint32_t y, uint32_t z, size_t shared,
                   void *params) {
     void *list[] = {params};
@@ -191,7 +191,7 @@ static int scatter_enqueue(const void *args, void *scratch, dvk_queue *q) {
 
 /* --- refine --- */
 
-typedef struct layout { /* of scratch: where each part begins */
+typedef struct layout { /* offsets of the parts of the scratch */
     int64_t chunks, pieces, per_piece;
     size_t curve, sums, totals, bytes;
 } layout;

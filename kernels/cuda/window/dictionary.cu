@@ -1,6 +1,6 @@
-// dictionary.cu - the ops of kernels/dictionary.h. Products are made in tiles of 64 x 64, 4 x 4 of them by each thread.
-// What is summed over a picture is summed in pieces, in an order that follows from the sizes alone.
-// Pictures of a batch are in the grid's z.
+// dictionary.cu - the ops of kernels/dictionary.h. Products are computed in tiles of 64 x 64, 4 x 4 per thread. Sums
+// over a picture are added in pieces, in an order that depends only on the sizes. The pictures of a batch are in the
+// grid's z.
 #include "kernels/cuda/window/dictionary.h"
 #include "kernels/cuda/common/elem.cuh"
 
@@ -10,7 +10,7 @@ enum {
     BLOCK = DVK_DICTIONARY_BLOCK,
     WARPS = BLOCK / 32,
     TILE = DVK_DICTIONARY_TILE,
-    PITCH = TILE + 4, // few banks are hit twice
+    PITCH = TILE + 4, // few bank conflicts
     DEPTH = DVK_DICTIONARY_DEPTH,
     CHUNK = DVK_DICTIONARY_CHUNK
 };
@@ -20,7 +20,7 @@ __device__ __forceinline__ int64_t at(const dvk_pixels &p, int i) {
     return y * p.v.sh + (i - y * p.w) * p.v.sw;
 }
 
-__device__ __forceinline__ const float *row_of(const dvk_pixels &p, int i) { // of views of f32
+__device__ __forceinline__ const float *row_of(const dvk_pixels &p, int i) { // for f32 views
     return (const float *)p.v.data + at(p, i);
 }
 
@@ -68,7 +68,7 @@ __device__ __forceinline__ dvk_refine_params of_picture(dvk_refine_params p, int
     return p;
 }
 
-// A step of a tile's product: each thread's 4 x 4 sums.
+// One step of a tile's product: each thread's 4 x 4 sums.
 __device__ __forceinline__ void multiply(const float (*a)[PITCH], const float (*b)[PITCH], float (&sum)[4][4]) {
     const int tx = threadIdx.x % 16 * 4, ty = threadIdx.x / 16 * 4;
 #pragma unroll
@@ -82,7 +82,7 @@ __device__ __forceinline__ void multiply(const float (*a)[PITCH], const float (*
 
 } // namespace
 
-// A warp to a pixel. Tokens of length 1, times their factors, lie in shared memory, all of one channel side by side.
+// One warp per pixel. Shared memory holds the normalised tokens times their factors, [channel][token].
 extern "C" __global__ void __launch_bounds__(BLOCK) similarity(const __grid_constant__ dvk_similarity_params all) {
     const dvk_similarity_params p = of_picture(all, blockIdx.z);
     extern __shared__ __align__(16) float tokens[];
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) similarity(const __grid_cons
             total += to[t];
         }
         total = 1.0f / warp_sum(total);
-        for (int t = lane; t < p.tokens; t += 32) { // each lane reads what it has written
+        for (int t = lane; t < p.tokens; t += 32) { // each lane reads its earlier writes
             to[t] *= total;
         }
         __syncwarp();
@@ -154,9 +154,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) mix(const __grid_constant__ 
     }
 }
 
-// ---- order: each pixel's kind; how many of each kind a chunk has; where these begin; the pixels, one kind by one thread ----
+// ---- order: each pixel's kind; pixels of each kind per chunk; offsets of the kinds; the pixels, one thread per kind
+// ----
 
-// A warp to a pixel; of equals the first.
+// One warp per pixel; the first of equals.
 extern "C" __global__ void __launch_bounds__(BLOCK) order_kinds(const __grid_constant__ dvk_order_params all) {
     const dvk_order_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
@@ -181,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_kinds(const __grid_con
             }
         }
         if (lane == 0) {
-            p.kinds[i] = kind < p.tokens ? kind : 0; // none is greater than any where all are NaN
+            p.kinds[i] = kind < p.tokens ? kind : 0; // no value is greater than another if all are NaN
         }
     }
 }
@@ -263,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_again(const __grid_con
     }
 }
 
-// Eight channels of a pixel to a thread
+// Eight channels of a pixel per thread
 extern "C" __global__ void __launch_bounds__(BLOCK) gather(const __grid_constant__ dvk_gather_params all) {
     const dvk_gather_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
@@ -284,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) gather(const __grid_constant
 
 // ---- refine ----
 
-// Sums are of differences from a chunk's first value.
+// Sums differences from a chunk's first value.
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_stats(const __grid_constant__ dvk_refine_params all) {
     const dvk_refine_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();

@@ -1,4 +1,4 @@
-/* swin.c - "norm_mlp" and "norm_window" on Hopper's tensor cores: which, at what cost, and their weights. */
+/* swin.c - host side of "norm_mlp" and "norm_window" on Hopper's tensor cores: support, cost and packed weights. */
 #include "kernels/cuda/window/swin.h"
 
 #include <stdio.h>
@@ -19,12 +19,12 @@ extern const dvk_cuda_kernel dvk_norm_window_cuda_warps_bf16;
 
 /* ---- weights ---- */
 
-/* Channels of the kernel that serves so many. */
+/* Channels of the kernel that serves c channels. */
 static int64_t padded(int64_t c) {
     return c <= 64 ? 64 : c <= 192 ? 192 : 256;
 }
 
-typedef struct shape { /* of a stage; dim: of a head as it is */
+typedef struct shape { /* of a stage; dim: unpadded, of a head */
     int64_t rows, columns, stages, dim;
 } shape;
 
@@ -43,7 +43,7 @@ static shape shape_of(const dvk_conv2d_args *a, dvk_swin_matrix m) {
     }
 }
 
-/* The weight of a stage's row and column; 0 where it only pads. */
+/* The weight of a row and column of a stage; 0 for padding. */
 static float weight_at(const dvk_conv2d_args *a, dvk_swin_matrix m, const float *w, int64_t stage, int64_t row,
                        int64_t column) {
     const shape s = shape_of(a, m);
@@ -61,7 +61,7 @@ static float weight_at(const dvk_conv2d_args *a, dvk_swin_matrix m, const float 
     return o < a->y.c && i < a->x.c ? w[o * a->x.c + i] : 0.0f;
 }
 
-/* Where it lies, in elements. */
+/* Its index in elements. */
 static int64_t place_of(shape s, int64_t row, int64_t column) {
     const int64_t octet = column / 8 % 8;
     if (s.columns < 64) {
@@ -127,14 +127,14 @@ const dvk_cuda_kernel dvk_swin_packers[DVK_SWIN_MATRICES] = {
 
 /* ---- what is supported ---- */
 
-/* Pixels of one pitch in all pictures, whose last octet of channels may be read, and written where nobody else's
- * follows. */
+/* 1 if all pictures have one pixel pitch and the last octet of channels may be read. y may be written if its octet is
+ * padding. */
 static int flat(const dvk_view *v, const dvk_view *x) {
     return v->dtype == x->dtype && v->c == x->c && v->n == x->n && v->h == x->h && v->w == x->w && mappable(v) &&
            (v->h == 1 || v->sh == v->w * v->sw) && (v->n == 1 || v->sn == v->h * v->w * v->sw);
 }
 
-/* Not where most of the channels would pad. */
+/* Rejects sizes whose channels would be mostly padding. */
 static int fits(const dvk_view *x, const dvk_view *y, const dvk_view *res, int64_t most) {
     const int channels = (x->c > 32 && x->c <= 64) || (x->c > 128 && x->c <= most);
     return is_half(x->dtype) && channels && flat(x, x) && flat(y, x) && ends_alone(y) &&
@@ -169,7 +169,7 @@ static plan mlp_plan(const dvk_norm_mlp_args *a) {
     return plan_of(&a->x, blocks_of(a->hidden, DVK_SWIN_HIDDEN), DVK_SWIN_HIDDEN, padded(a->x.c) == 256 ? 2 : 3, 0);
 }
 
-/* Of few channels the weights stay. */
+/* With few channels, all weights stay in shared memory. */
 static plan window_plan(const dvk_norm_window_args *a) {
     const int32_t slots = padded(a->x.c) == 64 ? (int32_t)a->heads : 3;
     return plan_of(&a->x, a->heads, 3 * DVK_SWIN_DIM, slots, 1);
@@ -190,7 +190,7 @@ static int window_supports(const dvk_norm_window_args *a, const dvk_cuda_caps *c
     return window_fits(a) && window_plan(a).shared <= caps->shared_bytes;
 }
 
-/* Of a block whose warps have a window each: weights and biases, and as many warps as there is room for. */
+/* For blocks whose warps have a window each: weights and biases, and as many warps as fit. */
 enum {
     WARPS_C = 4 * DVK_SWIN_DIM / 2, /* four heads of 16 */
     WARPS_SHARED = 4 * WARPS_C * WARPS_C * 2 + (4 * DVK_SWIN_TABLE + 4 * WARPS_C) * 4
@@ -207,7 +207,7 @@ static int warps_supports(const dvk_norm_window_args *a, const dvk_cuda_caps *ca
 
 /* ---- cost and launch ---- */
 
-/* What a launch takes before and behind its turns, and a turn. */
+/* Time of a launch's prologue and epilogue, and of its turns. */
 static double cost_of(const dvk_view *x, double turn, const dvk_cuda_caps *caps) {
     return TERM(launch) + turn * (double)blocks_of(turns_of(x), caps->processors);
 }
@@ -224,7 +224,7 @@ static double window_cost(const void *args, const dvk_cuda_caps *caps) {
     return cost_of(&a->x, TERM(turn) + each * (double)a->heads, caps);
 }
 
-/* Warps share a multiprocessor, whose instructions are what a window costs. */
+/* Warps share a multiprocessor; the cost of a window is its number of instructions. */
 static double warps_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_window_args *a = args;
     return TERM(warps_launch) + TERM(warps) * (double)blocks_of(tiles_of(&a->x), caps->processors);

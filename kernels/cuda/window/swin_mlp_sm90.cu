@@ -1,5 +1,5 @@
-// swin_mlp_sm90.cu - layer norm, 1x1 convolution, GELU, 1x1 convolution and residual: 64 hidden channels at a time, which go
-// from the sums of one product to the operands of the next in registers.
+// swin_mlp_sm90.cu - layer norm, 1x1 convolution, GELU, 1x1 convolution and residual. It processes 64 hidden channels
+// at a time, which stay in registers between the two products.
 #include "kernels/cuda/window/swin_wgmma.cuh"
 
 using namespace swin;
@@ -70,7 +70,7 @@ template <class T, class S> struct mlp : pixels<T, S> {
             meet();
             for (int s = 0; s < p.stages; s++, r.next(at)) {
                 first(r, h);
-                if (s > 0) { // the second product of the stage before
+                if (s > 0) { // the second product of the previous stage
                     wgmma_wait<1>();
                     keep(a);
                     r.free_last(at);
@@ -78,7 +78,7 @@ template <class T, class S> struct mlp : pixels<T, S> {
                 wgmma_wait<0>();
                 wgmma_pin(h);
                 if (s + 1 == p.stages) {
-                    meet(); // all have used the pixels
+                    meet(); // all warps have finished with the pixels
                     this->bring_residual();
                 }
                 this->activate(s, h, a);

@@ -1,5 +1,6 @@
-// swin_wgmma.cuh - what both halves of a transformer block share on Hopper: a warpgroup has 64 pixels, which it normalises;
-// weights come through a ring stage by stage; sums of all output channels are kept until the residual is added. sm_90a only.
+// swin_wgmma.cuh - shared code of both halves of a transformer block on Hopper. A warpgroup normalises and processes 64
+// pixels. Weights arrive stage by stage through a ring buffer. The sums of all output channels stay in registers until
+// the residual is added. sm_90a only.
 #pragma once
 
 #include "kernels/cuda/window/swin.h"
@@ -14,8 +15,8 @@ enum {
     DIM = DVK_SWIN_DIM
 };
 
-// How many channels, padded; how many warpgroups multiply, with so many registers a thread; KEPT: all stages stay in shared
-// memory.
+// CHANNELS: padded channels. TEAMS: consumer warpgroups, with REGISTERS registers per thread. KEPT: all stages stay in
+// shared memory.
 template <int CHANNELS, int TEAMS, int REGISTERS, bool KEPT> struct size {
     enum {
         C = CHANNELS,
@@ -31,7 +32,7 @@ template <int CHANNELS, int TEAMS, int REGISTERS, bool KEPT> struct size {
     };
 };
 
-template <class S> struct layout { // of shared memory, addresses
+template <class S> struct layout { // shared memory addresses
     int slots;
     uint32_t ring, rows, keys, factors, b_in, table, places, barriers;
     __device__ __forceinline__ layout(const dvk_swin_params &p, uint32_t base, bool windows, int b_in_count,
@@ -83,7 +84,7 @@ template <class S> __device__ __forceinline__ void load_factors(const dvk_swin_p
     }
 }
 
-// Where in the ring one is. Weights that stay are there for good once they have come.
+// The position in the ring. With KEPT, weights are loaded only once.
 template <class S> struct ring {
     int slot = 0;
     uint32_t parity = 0;
@@ -96,7 +97,7 @@ template <class S> struct ring {
     __device__ __forceinline__ void wait(const layout<S> &at) const {
         barrier_wait(at.full(slot), parity);
     }
-    // A warp has used what came before this.
+    // Releases the slot before; once per warp.
     __device__ __forceinline__ void free_last(const layout<S> &at) const {
         if (!S::STAYS && (threadIdx.x & 31) == 0) {
             barrier_arrive(at.empty(slot == 0 ? at.slots - 1 : slot - 1));
@@ -104,7 +105,7 @@ template <class S> struct ring {
     }
 };
 
-// A tile for each warpgroup
+// One tile per warpgroup
 template <class S> struct turns {
     int turn = blockIdx.x;
     __device__ __forceinline__ bool left(const dvk_swin_params &p) const {
@@ -118,7 +119,7 @@ template <class S> struct turns {
     }
 };
 
-// One thread's work: all stages, for each turn where they do not stay
+// The producer thread: loads all stages, for each turn unless KEPT
 template <class S> __device__ __forceinline__ void bring(const dvk_swin_params &p, const layout<S> &at, int in_bytes) {
     const int out_bytes = S::STAGE - in_bytes;
     ring<S> r;
@@ -138,7 +139,7 @@ template <class S> __device__ __forceinline__ void bring(const dvk_swin_params &
     }
 }
 
-// A warp's sixteen pixels
+// Sixteen pixels of a warp
 template <class T, class S> struct pixels {
     enum { C = S::C, DEPTHS = S::DEPTHS, OCTETS = S::OCTETS };
     const dvk_swin_params &p;
@@ -148,7 +149,7 @@ template <class T, class S> struct pixels {
     __device__ __forceinline__ pixels(const dvk_swin_params &params, const layout<S> &shared) : p(params), at(shared) {
     }
 
-    __device__ __forceinline__ int place(int row) const { // of the warp's sixteen; -1: none
+    __device__ __forceinline__ int place(int row) const { // row of the warp's sixteen; -1: no pixel
         int v;
         asm volatile("ld.shared.s32 %0, [%1];" : "=r"(v) : "r"(at.places + (group * TOKENS + warp * 16 + row) * 4));
         return v;
@@ -157,12 +158,12 @@ template <class T, class S> struct pixels {
         asm volatile("st.shared.s32 [%0], %1;" ::"r"(at.places + (group * TOKENS + warp * 16 + row) * 4), "r"(pixel)
                      : "memory");
     }
-    // Eight channels of a row of the warp's
+    // Address of eight channels of a row of the warp
     __device__ __forceinline__ uint32_t piece(int row, int octet) const {
         const int of = warp * 16 + row;
         return at.rows + group * S::ROWS + octet / 8 * CHUNK + of * 128 + ((octet ^ of) & 7) * 16;
     }
-    // Where this lane's row of four matrices lies: sixteen pixels of sixteen channels
+    // Address of this lane's row of four matrices: sixteen pixels of sixteen channels
     __device__ __forceinline__ uint32_t matrices_at(int depth) const {
         return piece(lane & 15, depth * 2 + (lane >> 4));
     }
@@ -173,7 +174,7 @@ template <class T, class S> struct pixels {
         return x + __shfl_xor_sync(0xffffffffu, x, 4);
     }
 
-    // Eight lanes a row, every eighth octet each
+    // Eight lanes per row, each with every eighth octet
     __device__ __forceinline__ void norm_row(const uint4 (&raw)[OCTETS], int row) const {
         float v[OCTETS][8], sum = 0.0f, squares = 0.0f;
 #pragma unroll
@@ -183,7 +184,7 @@ template <class T, class S> struct pixels {
             v[i / 4][i % 4 * 2] = f.x, v[i / 4][i % 4 * 2 + 1] = f.y;
         }
 #pragma unroll
-        for (int i = 0; i < OCTETS * 8; i++) { // what lies behind the last channel may be anything
+        for (int i = 0; i < OCTETS * 8; i++) { // values behind the last channel are arbitrary
             v[i / 8][i % 8] = channel(i) < p.c ? v[i / 8][i % 8] : 0.0f;
             sum += v[i / 8][i % 8];
         }
@@ -213,7 +214,7 @@ template <class T, class S> struct pixels {
         return (i / 8 * 8 + (lane & 7)) * 8 + i % 8;
     }
 
-    // Normalised, to shared memory; pixels that are not there are zeros before the norm.
+    // Writes normalised pixels to shared memory; missing pixels are zeros before the norm.
     __device__ __forceinline__ void load() const {
         uint4 raw[4][OCTETS];
 #pragma unroll
@@ -231,7 +232,7 @@ template <class T, class S> struct pixels {
         __syncwarp();
     }
 
-    // The same as operands
+    // Returns normalised pixels as operands
     __device__ __forceinline__ void load(uint32_t (&a)[DEPTHS][4]) const {
         load();
 #pragma unroll
@@ -241,7 +242,7 @@ template <class T, class S> struct pixels {
         __syncwarp();
     }
 
-    // The residual's pixels come to where those of x were, whom nobody reads any more.
+    // Loads the residual's pixels over those of x, which are no longer in use.
     __device__ __forceinline__ void bring_residual() const {
         if (p.res == nullptr) {
             return;
@@ -268,7 +269,7 @@ template <class T, class S> struct pixels {
                 matrices_load(matrices_at(d), m);
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) { // pixels i % 2 * 8 on, channels i / 2 * 8 on
+            for (int i = 0; i < 4; i++) { // pixels from i % 2 * 8 on, channels from i / 2 * 8 on
                 const float2 b = get_pair(at.factors + (2 * C + d * 16 + i / 2 * 8 + (lane & 3) * 2) * 4);
                 const float *s = sum + d * 8 + i / 2 * 4 + i % 2 * 2;
                 const float2 r = p.res != nullptr ? T::unpack(m[i]) : make_float2(0.0f, 0.0f);

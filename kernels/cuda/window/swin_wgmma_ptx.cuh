@@ -1,5 +1,4 @@
-// swin_wgmma_ptx.cuh - products of a warpgroup whose left side is in registers: d[64][N] (+)= a[64][16] * b[N][16]^T. sm_90a
-// only.
+// swin_wgmma_ptx.cuh - wgmma with the left operand in registers: d[64][N] (+)= a[64][16] * b[N][16]^T. sm_90a only.
 #pragma once
 
 #include "kernels/cuda/conv/conv_wgmma_ptx.cuh"
@@ -70,7 +69,8 @@ __device__ __forceinline__ void product(float (&d)[N / 2], const uint32_t (&a)[4
     }
 }
 
-// Products read registers until they end, which the compiler does not know: behind the wait.
+// wgmma reads its registers until it ends. Call this after the wait, because the compiler has no knowledge of these
+// reads.
 template <int N> __device__ __forceinline__ void keep(uint32_t (&a)[N][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * N; i++) {
@@ -78,7 +78,7 @@ template <int N> __device__ __forceinline__ void keep(uint32_t (&a)[N][4]) {
     }
 }
 
-// Rows of 64 bytes, exchanged by the 64-byte swizzle
+// Rows of 64 bytes with the 64-byte swizzle
 __device__ __forceinline__ uint64_t narrow_operand(uint32_t at) {
     return (uint64_t)(at >> 4) | 1ull << 16 | (uint64_t)(512 >> 4) << 32 | 2ull << 62;
 }

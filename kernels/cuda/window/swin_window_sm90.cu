@@ -1,6 +1,6 @@
-// swin_window_sm90.cu - layer norm, queries, keys and values, attention in windows of 8 x 8, projection and residual, head by
-// head: a warpgroup has a window. Queries, exponentials and what they sum go from the sums of one product to the operands of
-// the next in registers; keys and values pass through shared memory, since all four warps read them.
+// swin_window_sm90.cu - layer norm, queries, keys and values, attention in windows of 8 x 8, projection and residual,
+// head by head. A warpgroup has a window. Queries, exponentials and weighted sums stay in registers between products.
+// Keys and values go through shared memory, because all four warps read them.
 #include "kernels/cuda/window/swin_wgmma.cuh"
 
 using namespace swin;
@@ -40,7 +40,7 @@ template <class T, class S> struct attend : pixels<T, S> {
         __syncwarp();
     }
 
-    // Of the window's queries and keys that the picture's end keeps apart: 1 between rows, 2 between columns
+    // Whether the picture's end separates the window's queries and keys: 1 between rows, 2 between columns
     __device__ __forceinline__ int cut_of(int window) const {
         const int column = window % p.across, row = window / p.across % p.down;
         return (p.shift_y > 0 && row == p.down - 1) | (p.shift_x > 0 && column == p.across - 1) << 1;
@@ -66,7 +66,7 @@ template <class T, class S> struct attend : pixels<T, S> {
         wgmma_commit();
     }
 
-    // Sixteen channels of sums with their biases as four matrices: pixels i % 2 * 8 on, channels i / 2 * 8 on
+    // Sixteen channels of sums with their biases as four matrices: pixels from i % 2 * 8 on, channels from i / 2 * 8 on
     __device__ __forceinline__ void packed(const float *sum, uint32_t bias, uint32_t (&m)[4]) const {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -76,7 +76,7 @@ template <class T, class S> struct attend : pixels<T, S> {
         }
     }
 
-    // Keys as rows of 64 bytes, values as columns: rows of 64 tokens
+    // Stores keys as rows of 64 bytes, values as columns: rows of 64 tokens
     __device__ __forceinline__ void share(const float (&qkv)[WIDE / 2], int head, uint32_t (&q)[2][4]) const {
         uint32_t bias = at.b_in + head * WIDE * 4;
         asm volatile("" : "+r"(bias));
@@ -104,13 +104,13 @@ template <class T, class S> struct attend : pixels<T, S> {
         wgmma_pin(s);
     }
 
-    // Key n * 8 + tx is that of row n: what a pair of rows of queries adds depends on how far above them it is.
+    // Key n * 8 + tx is in row n. The bias of a pair of rows of queries depends only on the distance of the rows.
     __device__ __forceinline__ void add_positions(int head, int cut, float (&s)[32]) const {
         enum { ROW = 2 * SIDE - 1 };
         const int tx = lane / 4, key = (lane & 3) * 2;
         const uint32_t from =
             at.table + (head * DVK_SWIN_TABLE + (2 * warp + SIDE - 1) * ROW + tx - key + SIDE - 1) * 4;
-        float2 bias[SIDE + 1]; // of keys n rows above the first of the queries, from -1 on
+        float2 bias[SIDE + 1]; // for keys n rows above the first of the queries, from -1 on
 #pragma unroll
         for (int n = 0; n <= SIDE; n++) {
             bias[n] = make_float2(get_float(from + (1 - n) * ROW * 4), get_float(from + (1 - n) * ROW * 4 - 4));
@@ -131,7 +131,7 @@ template <class T, class S> struct attend : pixels<T, S> {
         }
     }
 
-    // Returns what the sums of both rows are to be multiplied with.
+    // Returns the factors for the sums of both rows.
     __device__ __forceinline__ float2 exponentials(float (&s)[32]) const {
         float share[2];
 #pragma unroll
@@ -175,7 +175,7 @@ template <class T, class S> struct attend : pixels<T, S> {
         wgmma_pin(o);
     }
 
-    // o is left in `a` until the products have ended.
+    // `a` holds o until the products have ended.
     __device__ __forceinline__ void project_out(const ring<S> &r, const float (&o)[DIM / 2], float2 share, int head,
                                                 uint32_t (&a)[DIM / 16][4], float (&sum)[C / 2]) const {
         const uint64_t b = narrow_operand(at.stage(r.slot) + DVK_SWIN_WINDOW_IN(C));
@@ -205,7 +205,7 @@ template <class T, class S> struct attend : pixels<T, S> {
                 float qkv[WIDE / 2], s[32], o[DIM / 2];
                 uint32_t q[2][4];
                 project_in(r, x, qkv);
-                if (head > 0) { // what the head before ended with
+                if (head > 0) { // the last product of the previous head
                     wgmma_wait<1>();
                     keep(a);
                     r.free_last(at);
@@ -213,7 +213,7 @@ template <class T, class S> struct attend : pixels<T, S> {
                 wgmma_wait<0>();
                 keep(x);
                 wgmma_pin(qkv);
-                meet(); // the keys and values before have been used
+                meet(); // the previous keys and values are no longer in use
                 share(qkv, head, q);
                 fence_async();
                 meet();
@@ -232,7 +232,7 @@ template <class T, class S> struct attend : pixels<T, S> {
     }
 };
 
-// Biases of the input by head, as its weights are; positions in units of the exponentials' logarithm
+// Loads the biases of the input in the order of the heads' weights, and positions in units of the exponent's logarithm
 template <class S> __device__ __forceinline__ void load_tables(const dvk_swin_params &p, const layout<S> &at) {
     for (int i = threadIdx.x; i < p.stages * WIDE; i += S::THREADS) {
         const int d = i % DIM, from = i % WIDE / DIM * p.inner + i / WIDE * p.dim + d;

@@ -1,8 +1,10 @@
 // swin_window_warps.cu - layer norm, queries, keys and values, attention in windows of 8 x 8, projection and residual
-// of 64 channels in four heads of 16, by warps that work alone: each has a window. Sums of one product are operands of
-// the next: keys come out as their product with queries reads them, values are transposed in between. Normalised
-// pixels, queries and what the heads leave wait in shared memory that only the thread that wrote it reads: loops have
-// to be short, as each warp is somewhere else in them.
+// of 64 channels in four heads of 16. Each warp processes a window without the other warps.
+//
+// The sums of one product are the operands of the next. Keys leave their product in the layout of the product with
+// queries; values are transposed in between. Normalised pixels, queries and the results of the heads are kept in shared
+// memory. Only the thread that wrote them reads them. Loops must be short, because each warp is at a different
+// instruction.
 #include "kernels/cuda/pixels/pixel_mma.cuh"
 #include "kernels/cuda/window/swin.h"
 
@@ -20,7 +22,9 @@ enum {
     SPREAD = 2 * SIDE - 1,
     PIECE = 512, // bytes of a warp's operand of 16 by 16
     PIXELS =
-        3 * 4 // the first that waits; before them what all heads but the last leave, whose takes the first ones' place
+        // index of the first normalised operand. The results of all heads but the last precede it; those of the last
+    // head overwrite the first ones
+    3 * 4
 };
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -29,7 +33,7 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
-// Eight rows of eight, of which a thread has two side by side, as columns
+// Transposes an 8 x 8 matrix, of which a thread has two adjacent elements
 __device__ __forceinline__ uint32_t transposed(uint32_t v) {
     uint32_t t;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(v));
@@ -52,7 +56,7 @@ struct tables {
         warps = (unsigned char *)(beta + C);
     }
 
-    // Matrices as swin.h packs them for heads of 16; columns of the second in the order of a thread's operands.
+    // Matrices packed as in swin.h for heads of 16; the columns of the second are in the order of a thread's operands.
     __device__ __forceinline__ void load_matrices(const dvk_swin_params &p) const {
         for (int i = threadIdx.x; i < HEADS * ROWS * 8; i += blockDim.x) {
             const int row = i / 8, head = row / ROWS, octet = i % 8, in_head = row % ROWS;
@@ -69,7 +73,8 @@ struct tables {
         }
     }
 
-    // What keys have in common changes no attention, and what values have in common is the same in every sum of theirs.
+    // A constant added to all keys does not change the softmax, so their bias is dropped. The bias of values is the
+    // same in every sum, so it moves to the output bias.
     template <int TYPE> __device__ __forceinline__ void load_vectors(const dvk_swin_params &p) const {
         for (int i = threadIdx.x; i < HEADS * DVK_SWIN_TABLE; i += blockDim.x) {
             positions[i] = p.table != nullptr ? p.table[i] * 1.44269504f : 0.0f;
@@ -105,14 +110,14 @@ template <int TYPE> struct attend {
         cut = (p.shift_y > 0 && row == p.down - 1) | (p.shift_x > 0 && column == p.across - 1) << 1;
     }
 
-    // Where a picture has the thread's pixel of row ty; a pitch fits into 32 bits.
+    // Offset of the thread's pixel of row ty; a pitch fits into 32 bits.
     __device__ __forceinline__ int64_t offset_of(int ty, int64_t pitch) const {
         int at = y + (p.grid ? ty * p.down : ty);
         at -= at >= p.h ? p.h : 0;
         return (int64_t)((n * p.h + at) * p.w + x) * (int)pitch + q * 8;
     }
 
-    // Operand i of those that wait
+    // Operand i in shared memory
     __device__ __forceinline__ uint4 *waiting(int i) const {
         return (uint4 *)(stage + i * PIECE + lane * 16);
     }
@@ -173,7 +178,7 @@ template <int TYPE> struct attend {
         }
     }
 
-    // Sixteen pixels by eight rows of weights
+    // Multiplies sixteen pixels with eight rows of weights
     static __device__ __forceinline__ void project(float (&d)[4], const uint32_t (&a)[4][4], const uint4 (&w)[2]) {
 #pragma unroll
         for (int u = 0; u < 2; u++) {
@@ -182,7 +187,8 @@ template <int TYPE> struct attend {
         }
     }
 
-    // Queries wait as left operands, where their results will; keys and values, eight of them, are right ones.
+    // Stores queries as left operands, in the place of their later results; keys and values, eight of each, are right
+    // operands.
     __device__ __forceinline__ void make_head(int head, uint32_t (&keys)[8][2], uint32_t (&values)[8][2]) const {
         uint4 wq[2][2], wk[2][2], wv[2][2];
         load_weights(head * ROWS, wq);
@@ -215,7 +221,7 @@ template <int TYPE> struct attend {
         }
     }
 
-    // Which of the query's and the key's rows or columns lie on different sides of the picture's end
+    // Masks rows or columns of queries and keys on different sides of the picture's end
     __device__ __forceinline__ void mask(int m, float (&s)[8][4]) const {
 #pragma unroll
         for (int i = 0; i < 32; i++) {
@@ -226,13 +232,13 @@ template <int TYPE> struct attend {
         }
     }
 
-    // Rows 2 m and 2 m + 1 of queries: key n * 8 + tx is that of row n, so what positions add depends on the rows'
-    // distance.
+    // For rows 2 m and 2 m + 1 of queries. Key n * 8 + tx is in row n, so the bias of positions depends only on the
+    // distance of the rows.
     __device__ __forceinline__ void weigh(int head, int m, const uint32_t (&keys)[8][2], uint32_t (&e)[4][4]) const {
         const uint4 v = *waiting(head * 4 + m);
         const uint32_t query[4] = {v.x, v.y, v.z, v.w};
         const float *from = t.positions + head * DVK_SWIN_TABLE + 2 * m * SPREAD + r - q * 2 + SIDE - 1;
-        float2 positions[SIDE + 1]; // of keys n rows above the first of the queries, from 7 on down to -1
+        float2 positions[SIDE + 1]; // for keys n rows above the first of the queries, from 7 down to -1
 #pragma unroll
         for (int i = 0; i <= SIDE; i++) {
             positions[i] = make_float2(from[i * SPREAD], from[i * SPREAD - 1]);
@@ -266,7 +272,7 @@ template <int TYPE> struct attend {
         }
     }
 
-    // The head's 16 channels of 16 pixels, as a left operand; exponentials are summed as they are multiplied.
+    // The head's 16 channels of 16 pixels, as a left operand; the same products sum the exponentials.
     __device__ __forceinline__ uint4 add_values(const uint32_t (&e)[4][4], const uint32_t (&values)[8][2]) const {
         const uint32_t ones = pack2<TYPE>(1.0f, 1.0f);
         float o[2][4] = {}, sum[4] = {};

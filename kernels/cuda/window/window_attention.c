@@ -1,5 +1,5 @@
-/* window_attention.c - "window_attention" on mma.sync for 16-bit views, heads of any multiple of 8 up to 128 channels
- * rounded up to a size that there is a kernel for; and in f32 for everything else. */
+/* window_attention.c - host side of "window_attention": on mma.sync for 16-bit views, otherwise in f32. For mma.sync,
+ * heads have any multiple of 8 up to 128 channels, rounded up to a size with a kernel. */
 #include "kernels/cuda/window/window_attention.h"
 
 #include <math.h>
@@ -14,11 +14,11 @@
 extern const dvk_cuda_kernel dvk_window_attention_cuda_mma;
 extern const dvk_cuda_kernel dvk_window_attention_cuda_simt;
 
-typedef struct kind { /* what window_attention.cu was built for */
+typedef struct kind { /* instantiations of window_attention.cu */
     int32_t dim;      /* channels in registers */
     int32_t warps;    /* of a block */
     int32_t blocks;   /* of a multiprocessor */
-    int32_t share;    /* term: of the tensor cores' rate */
+    int32_t share;    /* cost term: share of the tensor cores' rate */
 } kind;
 
 #define KIND(dim, warps, blocks)                                                                                       \
@@ -30,7 +30,7 @@ typedef struct shape {
     kind k;
     int32_t even;
     int32_t warps, units; /* of a window; windows of a block at a time */
-    int32_t blocks;       /* that a window's queries are cut into */
+    int32_t blocks;       /* into which a window's queries are cut */
     int32_t steps, stages;
     int32_t tables, shared; /* bytes */
 } shape;
@@ -39,7 +39,7 @@ static int64_t head_dim(const dvk_window_attention_args *a) {
     return a->q.c / a->heads;
 }
 
-/* Eight queries or keys side by side stay in one row of their window. */
+/* 1 if eight adjacent queries or keys are in one row of their window. */
 static int is_even(const dvk_window_attention_args *a) {
     return (a->ww == 8 || a->ww % 16 == 0) && a->wh * a->ww % 16 == 0 && a->kw % 8 == 0 &&
            a->kh * a->kw % DVK_WINDOW_KEYS == 0;
@@ -54,7 +54,7 @@ static int32_t shared_bytes(const dvk_window_attention_args *a, shape *s) {
            rows * 4 + padded;
 }
 
-/* As many blocks to a multiprocessor as registers allow, where that leaves all keys or three steps of them. */
+/* As many blocks per multiprocessor as registers allow, if all keys or three steps of them still fit. */
 static shape shape_of(const dvk_window_attention_args *a, const dvk_cuda_caps *caps) {
     shape s = {.even = is_even(a)};
     int i = 0;
@@ -155,7 +155,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                            .tables = s.tables,
                            .scale_log2 = a->scale * 1.44269504f,
                            .over_scale = 1.0f / a->scale};
-    /* as many as the device holds at a time: they go on from window to window */
+    /* at most as many blocks as the device holds; they loop over windows */
     const int64_t all = (p.g.windows + s.units - 1) / s.units, others = a->heads * s.blocks;
     const int64_t held = ((int64_t)q->caps->processors * s.k.blocks + others - 1) / others;
     const int64_t blocks = all < held ? all : held;
@@ -183,7 +183,7 @@ const dvk_cuda_kernel dvk_window_attention_cuda_mma = {.op = "window_attention",
 
 /* ---- in f32 ---- */
 
-/* Threads of a query: each has 32 of its channels. */
+/* Threads per query: each has 32 of its channels. */
 static int32_t sharers_of(const dvk_window_attention_args *a) {
     int32_t n = 1;
     while (n * DVK_WINDOW_SIMT_SHARE < head_dim(a)) {

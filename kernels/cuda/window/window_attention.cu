@@ -1,7 +1,7 @@
-// window_attention.cu - attention inside windows on mma.sync. Keys, values and queries are read from the picture where
-// they lie, by a table of each token's place; a warp holds 32 queries, their scores against 32 keys and their sums. A
-// score's accumulator begins with its bias (over the scale), so that nothing is added later; where windows are even, four
-// biases of a thread lie side by side in shared memory.
+// window_attention.cu - attention inside windows on mma.sync. Keys, values and queries are read directly from the
+// picture, by a table of each token's place. A warp holds 32 queries, their scores against 32 keys, and their sums. The
+// accumulator of a score is initialised with its bias (divided by the scale). In even windows, four biases of a thread
+// are contiguous in shared memory.
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/window/window_attention_tables.cuh"
 
@@ -28,7 +28,7 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
     float o[MT][D / 8][4];
     float frame[MT][2], sum[MT][2];
     uint32_t q[KEEP_Q ? MT : 1][KEEP_Q ? DEPTHS : 1][4];
-    int of_key, column; // where the next part's keys begin, as an index of biases, and in their row
+    int of_key, column; // first keys of the next part, as an index of biases, and their column
 
     __device__ __forceinline__ attend(const dvk_window_params &params, unsigned char *shared)
         : tables(params, shared + params.tables) {
@@ -80,7 +80,8 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
                   shared_address(q_tile + (warp * ROWS + m * 16 + (lane & 15)) * PITCH + (lane >> 4) * 8) + depth * 32);
     }
 
-    // Scores begin with their biases and, in a window that the picture's end cuts, their masks. Parts come in order.
+    // Initialises scores with their biases and, in a window that the picture's end cuts, their masks. Parts come in
+    // order.
     __device__ __forceinline__ void begin(scores &s, int key) {
         const float *table = t.bias;
         if (EVEN) {
@@ -160,7 +161,7 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
         }
     }
 
-    // Frames are looked at again only where some score of the warp exceeds one by far.
+    // Updates frames only if some score of the warp exceeds one by far.
     __device__ __forceinline__ void find_frames(const scores &s) {
         float top[MT][2];
         bool rise = false;
@@ -252,7 +253,7 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
         add_values(s, k + p.units * KEYS * PITCH);
     }
 
-    // Through the warp's own rows of queries, which nobody reads any more
+    // Stores through the warp's rows of queries, which are no longer in use
     __device__ __forceinline__ void store() {
         T *rows = q_tile + warp * ROWS * PITCH;
         __syncwarp();
@@ -279,7 +280,7 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
         }
     }
 
-    // Step `step` is there, and where not all fit a later one is on its way into the place of the last.
+    // Waits for step `step`. If not all steps fit, it starts to load a later one into the place of the last.
     __device__ __forceinline__ void bring(int step) const {
         if (p.steps <= p.stages) {
             if (step < 2) {
@@ -329,7 +330,7 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
     }
 
     __device__ __forceinline__ void attend_windows(int first) {
-        __syncthreads(); // the tables and queries of the windows before have been used
+        __syncthreads(); // tables and queries of the previous windows are no longer in use
         this->find_places(first);
         __syncthreads();
         load_first();
@@ -362,7 +363,7 @@ template <typename T, int D, int BN, int WARPS, bool EVEN> struct attend : windo
         this->fill_bias();
         this->find_rows();
         this->find_keys();
-        wait_for_launch_ahead(); // nothing so far depends on it
+        wait_for_launch_ahead(); // the code above does not depend on the preceding launch
         const int blocks = gridDim.x / g.heads;
         for (int i = blockIdx.x / g.heads; i * p.units < g.windows; i += blocks) {
             attend_windows(i * p.units);
@@ -387,7 +388,7 @@ extern __shared__ __align__(16) unsigned char dynamic_shared[];
     WINDOWS(window_attention_bf16_##D##_even, __nv_bfloat16, D, BN, WARPS, true, BLOCKS)                               \
     WINDOWS(window_attention_bf16_##D##_any, __nv_bfloat16, D, 32, WARPS, false, BLOCKS)
 
-#ifndef WINDOW_EXPERIMENT // window_attention.c knows the warps and blocks too
+#ifndef WINDOW_EXPERIMENT // keep warps and blocks in step with window_attention.c
 WINDOWS4(16, 32, 8, 2)
 WINDOWS4(32, 32, 8, 2)
 WINDOWS4(48, 32, 8, 2)

@@ -1,4 +1,4 @@
-// window_attention.cuh - where the tokens of a window lie.
+// window_attention.cuh - coordinates of the tokens of a window.
 #pragma once
 
 #include "kernels/cuda/window/window_attention.h"
@@ -13,7 +13,7 @@ struct window {
         row = i % g.down;
         n = i / g.down;
     }
-    // Pixel of the token (ty, tx), which reaches beyond the window of queries by `over`.
+    // Pixel of the token (ty, tx); the window of keys extends beyond that of queries by `over`.
     __device__ __forceinline__ int32_t place(const dvk_window_geometry &g, int ty, int tx, int over_y,
                                              int over_x) const {
         int y, x;
@@ -28,13 +28,13 @@ struct window {
         }
         return y >= 0 && y < g.h && x >= 0 && x < g.w ? y << 16 | x : -1;
     }
-    // Where the rolled picture's end runs through it: 1 between its rows, 2 between its columns
+    // Whether the rolled picture's end cuts the window: 1 between its rows, 2 between its columns
     __device__ __forceinline__ int cut(const dvk_window_geometry &g) const {
         return (g.shift_y > 0 && row == g.down - 1) | (g.shift_x > 0 && column == g.across - 1) << 1;
     }
 };
 
-// On which sides of such a cut a key lies, and a query
+// The side of the cut of a key, and of a query
 __device__ __forceinline__ int key_side(const dvk_window_geometry &g, int ty, int tx) {
     return (ty >= g.wh - g.shift_y) | (tx >= g.ww - g.shift_x) << 1;
 }

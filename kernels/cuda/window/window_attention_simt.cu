@@ -1,5 +1,5 @@
-// window_attention_simt.cu - attention inside windows in f32, for any sizes, types and strides. SHARERS threads side by
-// side have a query, each 32 of its channels and of its sums; keys and values come 16 at a time.
+// window_attention_simt.cu - attention inside windows in f32, for any sizes, types and strides. SHARERS adjacent
+// threads share a query; each has 32 of its channels and of its sums. Keys and values are loaded 16 at a time.
 #include "kernels/cuda/attention/attention_common.cuh"
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/window/window_attention.cuh"

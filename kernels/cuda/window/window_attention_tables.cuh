@@ -1,5 +1,5 @@
-// window_attention_tables.cuh - what a block of window_attention.cu looks up in shared memory: biases, and where the tokens
-// of its windows lie.
+// window_attention_tables.cuh - tables of window_attention.cu in shared memory: biases, and the places of the tokens of
+// a block's windows.
 #pragma once
 
 #include "kernels/cuda/window/window_attention.cuh"
@@ -10,13 +10,13 @@ enum { ROWS = DVK_WINDOW_ROWS, KEYS = DVK_WINDOW_KEYS, MT = ROWS / 16 };
 
 struct shared_tables {
     int64_t *pictures;          // of each window of the block
-    int32_t *query_at, *key_at; // row and column of a token's pixel, 16 bits each; -1: a zero
-    int32_t *key_of_bias;       // what a key takes from the index of a bias
+    int32_t *query_at, *key_at; // row and column of a token's pixel, 16 bits each; -1: a zero outside the picture
+    int32_t *key_of_bias;       // subtracted from the index of a bias for each key
     uint8_t *key_side;
     float *bias;
 };
 
-// The block's head stays; its windows, `units` at a time, go through the pictures.
+// The block's head is fixed; it loops over the windows of all pictures, `units` at a time.
 template <int WARPS, bool EVEN> struct window_tables {
     enum { THREADS = WARPS * 32 };
     const dvk_window_params &p;
@@ -25,7 +25,7 @@ template <int WARPS, bool EVEN> struct window_tables {
     const int head, unit, first_query, keys, pitch_bias;
     shared_tables t;
     int bias_at[MT][2], side[MT][2]; // of this thread's rows
-    int cut;                         // sides of the window's pixels that are masked from each other
+    int cut;                         // sides of the cut that the mask separates
 
     __device__ __forceinline__ window_tables(const dvk_window_params &params, unsigned char *at)
         : p(params), g(params.g), head(blockIdx.x % g.heads), unit(warp / p.warps),
@@ -47,7 +47,7 @@ template <int WARPS, bool EVEN> struct window_tables {
         return p.bias != nullptr && i >= 0 && i < biases() ? p.bias[head * biases() + i] * p.over_scale : 0.0f;
     }
 
-    // Even windows: those of two keys side by side and of the query eight further, for each index
+    // Even windows: the biases of two adjacent keys and of the query eight further, for each index
     __device__ __forceinline__ void fill_bias() {
         const int down = g.ww == 8 ? pitch_bias : 8;
         for (int i = threadIdx.x; i < biases(); i += THREADS) {
@@ -81,11 +81,11 @@ template <int WARPS, bool EVEN> struct window_tables {
         }
     }
 
-    // Of the windows from `first` on
+    // For the windows from `first` on
     __device__ __forceinline__ void find_places(int first) {
         const int rows = p.warps * ROWS, over_y = (g.kh - g.wh) / 2, over_x = (g.kw - g.ww) / 2;
         {
-            const int i = threadIdx.x, u = i / rows; // one query each
+            const int i = threadIdx.x, u = i / rows; // one query per thread
             const int at = (int)blockIdx.y * THREADS + i % rows, ty = at / g.ww;
             const window w(g, min(first + u, g.windows - 1));
             t.query_at[i] = at < g.wh * g.ww && first + u < g.windows ? w.place(g, ty, at - ty * g.ww, 0, 0) : -1;
