@@ -16,14 +16,14 @@ struct ring { /* a place in a ring of slots */
     }
 };
 
-/* Of SiLU: half of the argument comes in. */
-template <int ACT> CONV_DEVICE float prologue_act(float x) {
+/* Of SiLU: half of the argument comes in. ACT 0: RELU or nothing. */
+template <int ACT> CONV_DEVICE float prologue_act(float x, bool relu) {
     if (ACT == CONV_SILU) {
         float t;
         asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(x));
         return fmaf(x, t, x);
     }
-    return conv_act_fast<ACT>(x);
+    return ACT == 0 && relu ? fmaxf(x, 0.0f) : conv_act_fast<ACT>(x);
 }
 
 struct patch { /* pixels of 64 channels in shared memory, and where in the picture they are */
@@ -38,7 +38,7 @@ struct patch { /* pixels of 64 channels in shared memory, and where in the pictu
 /* x' = act(x * scale + shift) in place, pixels outside of the picture stay zero. A thread has eight channels, of some
  * pixels at a time. SiLU is h + h * tanh(h) of half of its argument, so scale and shift come halved. */
 template <class T, int ACT, bool INSIDE, int THREADS, int AT_ONCE>
-CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float (&shift)[8], int thread) {
+CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float (&shift)[8], bool relu, int thread) {
     enum { STEP = THREADS / 8 };
     for (int first = thread / 8; first < p.pixels; first += AT_ONCE * STEP) {
         uint32_t u[AT_ONCE][4], at[AT_ONCE];
@@ -65,8 +65,8 @@ CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float2 f = T::unpack(u[b][i]);
-                u[b][i] = T::pack(prologue_act<ACT>(fmaf(f.x, scale[2 * i], shift[2 * i])),
-                                  prologue_act<ACT>(fmaf(f.y, scale[2 * i + 1], shift[2 * i + 1])));
+                u[b][i] = T::pack(prologue_act<ACT>(fmaf(f.x, scale[2 * i], shift[2 * i]), relu),
+                                  prologue_act<ACT>(fmaf(f.y, scale[2 * i + 1], shift[2 * i + 1]), relu));
             }
         }
 #pragma unroll
@@ -81,7 +81,8 @@ CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float
 }
 
 /* Scale and shift of a thread's channels, once per chunk. */
-template <class T, int ACT, int THREADS, int AT_ONCE> CONV_DEVICE void prepare_with(const patch &p, int thread) {
+template <class T, int ACT, int THREADS, int AT_ONCE>
+CONV_DEVICE void prepare_with(const patch &p, bool relu, int thread) {
     const int c = p.chunk * DVK_WGMMA_CHUNK + thread % 8 * 8;
     const float half = ACT == CONV_SILU ? 0.5f : 1.0f;
     float scale[8], shift[8];
@@ -100,26 +101,20 @@ template <class T, int ACT, int THREADS, int AT_ONCE> CONV_DEVICE void prepare_w
     }
     barrier_wait(p.full, p.parity);
     const bool inside = p.x0 >= 0 && p.y0 >= 0 && p.x0 + p.pitch <= p.in_w && p.y0 + p.pixels / p.pitch <= p.in_h;
-    if (inside) {
-        prepare_as<T, ACT, true, THREADS, AT_ONCE>(p, scale, shift, thread);
+    if (ACT != CONV_CLAMP3 && inside) { /* of which the code is long */
+        prepare_as<T, ACT, ACT != CONV_CLAMP3, THREADS, AT_ONCE>(p, scale, shift, relu, thread);
     } else {
-        prepare_as<T, ACT, false, THREADS, AT_ONCE>(p, scale, shift, thread);
+        prepare_as<T, ACT, false, THREADS, AT_ONCE>(p, scale, shift, relu, thread);
     }
 }
 
 template <class T, int THREADS, int AT_ONCE> CONV_DEVICE void prepare_patch(const patch &p, int act, int thread) {
-    switch (act) {
-    case CONV_SILU:
-        prepare_with<T, CONV_SILU, THREADS, AT_ONCE>(p, thread);
-        break;
-    case CONV_RELU:
-        prepare_with<T, CONV_RELU, THREADS, AT_ONCE>(p, thread);
-        break;
-    case CONV_CLAMP3:
-        prepare_with<T, CONV_CLAMP3, THREADS, AT_ONCE>(p, thread);
-        break;
-    default:
-        prepare_with<T, 0, THREADS, AT_ONCE>(p, thread);
+    if (act == CONV_SILU) {
+        prepare_with<T, CONV_SILU, THREADS, AT_ONCE>(p, false, thread);
+    } else if (act == CONV_CLAMP3) {
+        prepare_with<T, CONV_CLAMP3, THREADS, 1>(p, false, thread);
+    } else {
+        prepare_with<T, 0, THREADS, AT_ONCE>(p, act == CONV_RELU, thread);
     }
     fence_async();
 }
