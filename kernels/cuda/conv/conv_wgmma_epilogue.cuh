@@ -94,8 +94,8 @@ CONV_DEVICE float finish(const dvk_conv_epi &e, float v, float bias, float slope
     return KIND != DVK_WGMMA_SLOPE_LAST || v >= 0 ? v : slope * v;
 }
 
-/* What a template's number of residuals is where a launch has its own. */
-enum { RES_OF_LAUNCH = -1 };
+/* Instead of a template's kind and number of residuals: those of the launch. */
+enum { KIND_OF_LAUNCH = -1, RES_OF_LAUNCH = -1 };
 
 /* Eight sums with their bias, whose residuals lie in r, through one of the two kinds that are cheaper together. */
 template <class T, int KIND, int RES>
@@ -120,10 +120,9 @@ CONV_DEVICE void finish_octet(const dvk_conv_epi &e, float (&v)[8], const uint32
     }
 }
 
-/* The same through any kind that finish has, with as many residuals as the launch has: what is seldom is done by one code.
- * slope: of pairs. */
+/* The same through any kind that finish has, with as many residuals as the launch has: what is seldom is done by one code. */
 template <class T>
-CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], const float (&slope)[2],
+CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], const float (&slope)[8],
                                const uint32_t (&r)[2][4]) {
     if (kind == DVK_WGMMA_SILU) {
 #pragma unroll
@@ -133,7 +132,7 @@ CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], c
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        v[i] = kind != DVK_WGMMA_SLOPE || v[i] >= 0 ? v[i] : slope[i / 2 & 1] * v[i];
+        v[i] = kind != DVK_WGMMA_SLOPE || v[i] >= 0 ? v[i] : slope[i] * v[i];
         v[i] *= e.alpha;
     }
 #pragma unroll
@@ -149,7 +148,7 @@ CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], c
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        v[i] = kind != DVK_WGMMA_SLOPE_LAST || v[i] >= 0 ? v[i] : slope[i / 2 & 1] * v[i];
+        v[i] = kind != DVK_WGMMA_SLOPE_LAST || v[i] >= 0 ? v[i] : slope[i] * v[i];
     }
 }
 

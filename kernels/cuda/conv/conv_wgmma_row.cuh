@@ -109,7 +109,10 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
             copy_out_read<0>();
         }
 #pragma unroll
-        for (int k = 0; k < RES; k++) {
+        for (int k = 0; k < (RES == RES_OF_LAUNCH ? 2 : RES); k++) {
+            if (RES == RES_OF_LAUNCH && k >= p.epi.n_res) {
+                break;
+            }
             residual r = brought;
             if (k > 0) {
                 bring(n, y, x, p.epi.res[k], r);
@@ -129,7 +132,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
 #pragma unroll
         for (int i = 0; i < MOVES; i++) {
             uint32_t m[4];
-            if (by_octets(KIND)) {
+            if (by_octets(KIND) || KIND == KIND_OF_LAUNCH) {
                 const float2 bias[2] = {vectors.bias_of(2 * i), vectors.bias_of(2 * i + 1)};
                 const uint32_t r[2][4] = {{a[0][i][0], a[0][i][1], a[0][i][2], a[0][i][3]},
                                           {a[1][i][0], a[1][i][1], a[1][i][2], a[1][i][3]}};
@@ -138,14 +141,20 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
                 for (int q = 0; q < 8; q++) {
                     v[q] = sum[i * 8 + q] + (q & 1 ? bias[q / 4].y : bias[q / 4].x);
                 }
-                finish_octet<T, KIND, RES>(p.epi, v, r);
+                if (KIND == KIND_OF_LAUNCH) {
+                    const float2 s0 = vectors.slope_of(2 * i), s1 = vectors.slope_of(2 * i + 1);
+                    const float slope[8] = {s0.x, s0.y, s0.x, s0.y, s1.x, s1.y, s1.x, s1.y};
+                    finish_seldom<T>(p.epi, p.epilogue, v, slope, r);
+                } else {
+                    finish_octet<T, KIND, RES>(p.epi, v, r);
+                }
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
                     m[q] = T::pack(v[2 * q], v[2 * q + 1]);
                 }
             }
 #pragma unroll
-            for (int o = 2 * i; o < 2 * i + 2 && !by_octets(KIND); o++) {
+            for (int o = 2 * i; o < 2 * i + 2 && !by_octets(KIND) && KIND != KIND_OF_LAUNCH; o++) {
                 const bool slopes = KIND == DVK_WGMMA_SLOPE || KIND == DVK_WGMMA_SLOPE_LAST;
                 const float2 bias = vectors.bias_of(o), slope = slopes ? vectors.slope_of(o) : make_float2(0, 0);
 #pragma unroll
@@ -200,16 +209,62 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
+    /* Without residuals; the code is long, and stands once for all octets. */
+    __device__ __forceinline__ void write_curve(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
+        const int lane = threadIdx.x & 31;
+        const uint32_t none[2][4] = {};
+        float left[OUTPUTS / 2];
+#pragma unroll
+        for (int i = 0; i < OUTPUTS / 2; i++) {
+            left[i] = sum[i];
+        }
+        if (lane == 0) {
+            copy_out_read<0>();
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (int i = 0; i < MOVES; i++) {
+            const float2 bias[2] = {vectors.bias_of(2 * i), vectors.bias_of(2 * i + 1)};
+            float v[8];
+            uint32_t m[4];
+#pragma unroll
+            for (int q = 0; q < 8; q++) {
+                v[q] = left[q] + (q & 1 ? bias[q / 4].y : bias[q / 4].x);
+            }
+            finish_octet<T, DVK_WGMMA_CURVE, 0>(p.epi, v, none);
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                m[q] = T::pack(v[2 * q], v[2 * q + 1]);
+            }
+            matrices_store(at + place(lane & 15, 2 * i + (lane >> 4)), m);
+#pragma unroll
+            for (int q = 0; q + 8 < OUTPUTS / 2; q++) { /* registers have no index at run time */
+                left[q] = left[q + 8];
+            }
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) {
+            copy_out(&p.y, 0, x + first, y, n, at);
+        }
+    }
+
     template <int KIND>
     __device__ __forceinline__ void write_as(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
                                              const residual &r) const {
         if (p.epi.n_res == 0) {
             write<KIND, 0>(n, y, x, sum, r);
-        } else if (p.epi.n_res == 1) {
-            write<KIND, 1>(n, y, x, sum, r);
         } else {
-            write<KIND, 2>(n, y, x, sum, r);
+            write<KIND, 1>(n, y, x, sum, r);
         }
+    }
+
+    /* Kinds and numbers of residuals that have no code of their own. */
+    __device__ __forceinline__ bool is_seldom() const {
+        const int res = p.epi.n_res;
+        return p.epilogue == DVK_WGMMA_SLOPE        ? res > 1
+               : p.epilogue == DVK_WGMMA_SLOPE_LAST ? res != 1
+                                                    : p.epilogue == DVK_WGMMA_SILU && res > 0;
     }
 
     /* Where a channel of an output pixel goes: the picture, or y. */
@@ -290,32 +345,40 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
     __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
                                           const residual &r) const {
         if constexpr (OUTPUTS > 8) {
+            if (is_seldom()) {
+                write<KIND_OF_LAUNCH, RES_OF_LAUNCH>(n, y, x, sum, r);
+                return;
+            }
             switch (p.epilogue) {
             case DVK_WGMMA_LINEAR:
-                write_as<DVK_WGMMA_LINEAR>(n, y, x, sum, r);
+                if (p.epi.n_res < 2) {
+                    write_as<DVK_WGMMA_LINEAR>(n, y, x, sum, r);
+                } else {
+                    write<DVK_WGMMA_LINEAR, 2>(n, y, x, sum, r);
+                }
                 return;
             case DVK_WGMMA_SLOPE:
                 write_as<DVK_WGMMA_SLOPE>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_SLOPE_LAST:
-                write_as<DVK_WGMMA_SLOPE_LAST>(n, y, x, sum, r);
+                write<DVK_WGMMA_SLOPE_LAST, 1>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_SILU:
-                write_as<DVK_WGMMA_SILU>(n, y, x, sum, r);
+                write<DVK_WGMMA_SILU, 0>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_GATE:
                 write<DVK_WGMMA_GATE, 1>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_CURVE:
-                write<DVK_WGMMA_CURVE, 0>(n, y, x, sum, r);
+                if constexpr (KEPT) {
+                    write<DVK_WGMMA_CURVE, 0>(n, y, x, sum, r);
+                } else {
+                    write_curve(n, y, x, sum);
+                }
                 return;
             case DVK_WGMMA_TIMES: /* narrower kernels have not the registers */
                 if constexpr (OUTPUTS == 64) {
-                    if (p.epi.n_res == 1) {
-                        write<DVK_WGMMA_TIMES, 1>(n, y, x, sum, r);
-                    } else {
-                        write<DVK_WGMMA_TIMES, 2>(n, y, x, sum, r);
-                    }
+                    write<DVK_WGMMA_TIMES, RES_OF_LAUNCH>(n, y, x, sum, r);
                     return;
                 }
                 break;

@@ -35,9 +35,6 @@ CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
  * rare, so that short code is better than fast code. */
 enum { WAY_OWN = 1, WAY_SUMS = 2, WAY_PIXELS = 4, WAY_TIMES = 8, WAY_BARE = 16 };
 
-/* Instead of a kind: what finish_seldom does. */
-enum { KIND_OF_LAUNCH = -1 };
-
 struct output_ring {
     uint32_t at, barriers;
     int group;
@@ -101,7 +98,8 @@ struct output_ring {
                     v[q] = sum[j * 4 + q] + c.bias[q / 2 & 1];
                 }
                 if (KIND == KIND_OF_LAUNCH) {
-                    finish_seldom<T>(e, p.epilogue, v, c.slope, r);
+                    const float s0 = c.slope[0], s1 = c.slope[1], slope[8] = {s0, s0, s1, s1, s0, s0, s1, s1};
+                    finish_seldom<T>(e, p.epilogue, v, slope, r);
                 } else {
                     finish_octet<T, KIND, RES>(e, v, r);
                 }
