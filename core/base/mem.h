@@ -2,7 +2,7 @@
  *
  * Small bookkeeping (structs, names, node lists) uses dv_calloc and the functions below it. Weights and workspace are
  * large and belong to a context: they use a dv_heap, which may call the host's own allocator. All other memory comes from
- * the memory functions of os.h, where tests make allocations fail (tests/hooks.h). */
+ * the memory functions of os.h, where tests make allocations fail (tests/lib/hooks.h). */
 #ifndef DV_MEM_H
 #define DV_MEM_H
 

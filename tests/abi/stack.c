@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "abi/davy_loader.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { STACK_BYTES = 1 << 20, PROMISE_BYTES = 64 << 10, PATTERN = 0xa5, SIDE = 160 };
 

@@ -11,7 +11,7 @@
 #include "plugins/cli/pictures/resample.h"
 #include "plugins/cli/latents/safetensors_io.h"
 #include "plugins/cli/say.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static int parse(const char *line, cli_args *a) {
     static char words[24][64];

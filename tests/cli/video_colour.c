@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "plugins/cli/video/video_priv.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static const enum AVPixelFormat formats[] = {
     AV_PIX_FMT_YUV420P, AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV420P10, AV_PIX_FMT_NV12,       AV_PIX_FMT_P010,

@@ -1,6 +1,6 @@
 /* mock_use.h - what the tests that run on the mock begin with. MOCK_FOLDER is where the build put the libraries. */
-#ifndef MOCK_USE_H
-#define MOCK_USE_H
+#ifndef DV_TESTS_MOCK_USE_H
+#define DV_TESTS_MOCK_USE_H
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -8,81 +8,32 @@
 
 #include "core/cuda/gpu_priv.h"
 #include "core/base/error.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 #include "tests/cuda/mock_driver.h"
-#include "tests/last_error.h"
+#include "tests/lib/last_error.h"
 
-static mock_state *m; /* of the library in use */
-static void *mock_library;
+extern mock_state *m; /* of the library in use */
 
-static inline int32_t last_native(void) {
-    davy_error_info e;
-    dv_error_get(&e);
-    return e.domain == DAVY_DOMAIN_CUDA ? e.native : -1;
-}
+int32_t last_native(void);
 
 #define OK(call)    CHECKF((call) == DAVY_OK, "%s: %s", #call, last_error())
 #define SAYS(words) CHECKF(strstr(last_error(), words) != NULL, "\"%s\" is not in: %s", words, last_error())
 
-static inline void *mock_symbol(const char *name) {
-    return dlsym(mock_library, name);
-}
+void *mock_symbol(const char *name);
+void mock_call(const char *name);
+void mock_use(const char *path);
 
-static inline void mock_call(const char *name) {
-    void (*fn)(void) = NULL;
-    void *symbol = mock_symbol(name);
-    memcpy(&fn, &symbol, sizeof fn);
-    fn();
-}
+extern const dvk_cuda_module mock_modules[2];
 
-static inline void mock_use(const char *path) {
-    mock_fn fn = NULL;
-    setenv("DAVY_CUDA_DRIVER", path, 1);
-    mock_library = dlopen(path, RTLD_NOW);
-    if (mock_library == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(1);
-    }
-    void *symbol = mock_symbol("mock");
-    memcpy(&fn, &symbol, sizeof fn);
-    m = fn();
-}
+void balanced(const char *where);
 
-/* The mock takes the first bytes of an image for its name. */
-static const unsigned char image_a[] = "alpha";
-static const unsigned char image_b[] = "beta";
-static const dvk_cuda_module mock_modules[] = {{"alpha", image_a, image_a + sizeof image_a},
-                                               {"beta", image_b, image_b + sizeof image_b}};
+extern dv_heap *heap;
 
-static inline void balanced(const char *where) {
-    CHECKF(m->pushes == m->pops && m->bad_context == 0, "%s: %lld pushes, %lld pops, %lld without a context", where,
-           (long long)m->pushes, (long long)m->pops, (long long)m->bad_context);
-}
-
-static dv_heap *heap;
-
-static inline dv_gpu *open_gpu(uint64_t budget) {
-    const dv_gpu_desc desc = {.index = 0, .budget_bytes = budget, .heap = heap};
-    dv_gpu *g = NULL;
-    OK(dv_gpu_open(&desc, &g));
-    return g;
-}
+dv_gpu *open_gpu(uint64_t budget);
 
 /* Nothing may be left behind. */
-static inline void close_gpu(dv_gpu *g, const char *where) {
-    dv_gpu_release(g);
-    balanced(where);
-    CHECKF(m->live == 0 && m->streams == 0 && m->events == 0 && m->modules == 0 && m->graphs == 0 && m->pinned == 0 &&
-               m->retained == 0 && m->used_bytes == 0,
-           "%s leaves %lld blocks, %lld streams, %lld events, %lld modules, %lld graphs, %lld pinned, %lld contexts",
-           where, (long long)m->live, (long long)m->streams, (long long)m->events, (long long)m->modules,
-           (long long)m->graphs, (long long)m->pinned, (long long)m->retained);
-    CHECK(dv_heap_used(heap, DV_MEM_WORKSPACE) == 0);
-    mock_call("mock_reset");
-}
+void close_gpu(dv_gpu *g, const char *where);
 
-static inline dvk_launch launch_of(const char *module, const char *function) {
-    return (dvk_launch){.module = module, .function = function, .grid = {3, 2, 1}, .block = {128, 1, 1}};
-}
+dvk_launch launch_of(const char *module, const char *function);
 
 #endif

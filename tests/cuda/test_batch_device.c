@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/cuda/device_pair.h"
-#include "tests/unit/arch/fake_transformers.h"
+#include "tests/lib/fake_transformers.h"
 
 typedef struct batch {
     const char *name;
@@ -91,7 +91,7 @@ static void test_batch(const batch *b, davy_dtype compute, double bound) {
         bool ok = run_batch(&p, 0, b, in, out[0], &info);
         for (int again = 0; ok && again < 3; again++) {
             ok = run_batch(&p, 1, b, in, out[1], &info);
-            const double d = difference(out[1], out[0], values);
+            const double d = relative_distance(out[1], out[0], values);
             CHECKF(d <= bound, "%s, %d pictures, compute %d, %d together: differ by %g", b->name, (int)b->n,
                    (int)compute, (int)together_of(&p, b), d);
         }

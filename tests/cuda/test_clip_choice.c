@@ -3,8 +3,8 @@
 #include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/arch/fake_clips.h"
-#include "tests/hooks.h"
+#include "tests/lib/fake_clips.h"
+#include "tests/lib/hooks.h"
 
 #define GIB 1073741824.0
 

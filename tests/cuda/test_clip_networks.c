@@ -6,8 +6,9 @@
 #include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/reference_kernels.h"
-#include "tests/unit/arch/fake_clips.h"
-#include "tests/unit/arch/manifest_names.h"
+#include "tests/lib/fake_clips.h"
+#include "tests/lib/manifest_names.h"
+#include "tests/lib/distance.h"
 
 enum { STEPS = 3, SIDE = 2 }; /* of a clip; of its latents */
 
@@ -118,13 +119,7 @@ static clip run(bench *b, dv_stage stage, const clip *in, bool whole, dv_slice_c
 }
 
 static double distance(const clip *a, const clip *b) {
-    double d = 0.0, norm = 0.0;
-    for (int64_t i = 0; i < count_of(b); i++) {
-        const double e = (double)a->data[i] - (double)b->data[i];
-        d += e * e;
-        norm += (double)b->data[i] * (double)b->data[i];
-    }
-    return sqrt(d / norm);
+    return relative_distance(a->data, b->data, count_of(b));
 }
 
 /* Made-up attention is sharp: of smooth frames, whose latents are much alike, it makes anything. */

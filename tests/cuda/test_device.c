@@ -6,8 +6,8 @@
 #include "core/cuda/gpu.h"
 #include "core/base/error.h"
 #include "core/base/os.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
 
 static void fill(unsigned char *p, uint64_t n, uint64_t seed) {
     for (uint64_t i = 0; i < n; i++) {

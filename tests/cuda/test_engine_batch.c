@@ -1,8 +1,8 @@
 /* test_engine_batch.c - tiles and pictures that are computed together, on the mock driver with kernels that call the plain
  * references: every way in and out gives the very bits that one tile at a time gives, on one GPU and on two. */
 #include "tests/cuda/batch_bench.h"
-#include "tests/unit/arch/fake_clips.h"
-#include "tests/unit/arch/fake_transformers.h"
+#include "tests/lib/fake_clips.h"
+#include "tests/lib/fake_transformers.h"
 
 typedef struct subject {
     const char *name;

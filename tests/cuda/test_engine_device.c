@@ -167,7 +167,7 @@ static void check_trial(const pair *p, const trial *t, double bound) {
     lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[2], &out);
     if (CHECKF(run_gpu(p, t, work_of(t, &in, &out), memory[0], in_bytes, memory[2], out_bytes), "%s", what)) {
         get(&out, values[1]);
-        const double d = difference(values[1], values[0], n);
+        const double d = relative_distance(values[1], values[0], n);
         const double least = t->dtype == DVK_U8 ? 4e-3 : t->dtype == DVK_F16 ? 1e-3 : 0.0;
         CHECKF(d <= fmax(bound, least), "%s: differs by %g", what, d);
         set(&out, values[0]); /* then everything else is as it was */

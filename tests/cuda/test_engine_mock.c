@@ -6,9 +6,9 @@
 #include "core/base/profile.h"
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/tiles/engine_fixture.h"
-#include "tests/unit/arch/fake_convnets.h"
-#include "tests/hooks.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/fake_convnets.h"
+#include "tests/lib/hooks.h"
 
 typedef struct bench {
     dv_services services;
@@ -342,7 +342,7 @@ static void test_full_device(void) {
 int main(void) {
     heap = dv_heap_create(NULL, 0);
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
-    dv_gpu_use_modules(modules, list_modules());
+    use_all_modules();
     mock_call("mock_reset");
     test_ways();
     test_profile();

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/cuda/mock_use.h"
-#include "tests/hooks.h"
+#include "tests/lib/hooks.h"
 
 /* ---- memory ---- */
 

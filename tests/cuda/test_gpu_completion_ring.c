@@ -1,7 +1,7 @@
 /* test_gpu_completion_ring.c - numbers that a kernel writes into the host's memory, on the mock. */
 #include "kernels/lm.h"
 #include "tests/cuda/mock_use.h"
-#include "tests/hooks.h"
+#include "tests/lib/hooks.h"
 
 typedef struct telling {
     uint64_t *ring;

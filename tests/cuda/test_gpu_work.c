@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "tests/cuda/mock_use.h"
-#include "tests/hooks.h"
+#include "tests/lib/hooks.h"
 
 /* ---- copies ---- */
 

@@ -4,8 +4,8 @@
 #include "core/base/profile.h"
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/tiles/engine_fixture.h"
-#include "tests/hooks.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/hooks.h"
 
 #define FOLDER MOCK_FOLDER "/nvidia"
 
@@ -289,7 +289,7 @@ static void test_option(void) {
 int main(void) {
     heap = dv_heap_create(NULL, 0);
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
-    dv_gpu_use_modules(modules, list_modules());
+    use_all_modules();
     mock_call("mock_reset");
     test_option();
     test_around();

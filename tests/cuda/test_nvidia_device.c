@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { GROUPS = 8, CHUNKS = 6 };
 

@@ -1,10 +1,10 @@
 /* test_plan_winograd.c - plans for a GPU whose convolutions read transformed frames, computed step by step by the plain
  * references in the host's memory: the networks' numbers, and the same bits whole, in slices and frame by frame. */
-#include "tests/unit/graph/interpret.h" /* what follows has variables of names that are parameters there */
-#include "tests/unit/graph/time_networks.h"
+#include "tests/lib/interpret.h" /* what follows has variables of names that are parameters there */
+#include "tests/lib/time_networks.h"
 
 #include "tests/cuda/reference_kernels.h"
-#include "tests/unit/plan/gpus.h"
+#include "tests/lib/gpus.h"
 
 /* ---- a plan on the host ---- */
 
@@ -378,7 +378,7 @@ static clip reference_zeros(const dv_tensors *t, clip x) {
 
 int main(void) {
     static const network zeros = {"zeros", 16, 3, 1, 1, 1, 1, weights_zeros, build_zeros, reference_zeros, true, false};
-    const network *const all[] = {&networks[0], &networks[2], &zeros};
+    const network *const all[] = {&time_networks[0], &time_networks[2], &zeros};
     int worth = 0;
     complete_kernels();
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

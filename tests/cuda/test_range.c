@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "core/cuda/gpu.h"
-#include "tests/check.h"
-#include "tests/unit/arch/fake_networks.h"
+#include "tests/lib/check.h"
+#include "tests/lib/fake_networks.h"
 
 enum { Z = 4, SIDE = 24, FACTOR = 2, LARGE = 100000 };
 

@@ -1,8 +1,9 @@
 /* test_vlm_mock.c - captioning on a GPU, without one: the mock driver's kernels are the references, so that everything but
  * the device code is what it is on a device, recorded steps and steps begun ahead too. What comes out must be what the CPU
  * makes of the same weights; memory that is short, errors and cancelling must leave nothing behind. */
-#include "vlm_mock.h"
-#include "tests/hooks.h"
+#include "tests/cuda/vlm_mock.h"
+#include "tests/lib/hooks.h"
+#include "tests/lib/distance.h"
 
 enum { VOCAB = 96 };
 
@@ -16,16 +17,6 @@ static davy_result look(const fixture *f, uint32_t seed, int64_t width, dv_encod
     r = r < 0 ? r : dv_encode_image(&f->model, &picture, NULL, NULL, out);
     dv_picture_free(&picture);
     return r;
-}
-
-static double apart(const float *a, const float *b, int64_t n) {
-    double difference = 0.0;
-    double norm = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        difference += pow((double)a[i] - (double)b[i], 2);
-        norm += pow((double)b[i], 2);
-    }
-    return sqrt(difference / norm);
 }
 
 typedef struct said { /* of one model */
@@ -104,11 +95,11 @@ static void talk(const fixture *f, int64_t chunk, said *out) {
 
 static void compare(const said *got, const said *expected, double bound, const char *what) {
     CHECK(got->tokens == expected->tokens);
-    const double vectors = apart(got->vectors, expected->vectors, got->tokens * 64);
+    const double vectors = relative_distance(got->vectors, expected->vectors, got->tokens * 64);
     CHECKF(vectors <= bound, "%s: vectors %.3g", what, vectors);
     for (int i = 0; i < 3; i++) {
         const bool same = i == 0 || memcmp(got->ids, expected->ids, sizeof got->ids[0]) == 0;
-        const double logits = apart(got->logits[i], expected->logits[i], VOCAB);
+        const double logits = relative_distance(got->logits[i], expected->logits[i], VOCAB);
         CHECKF(!same || logits <= bound, "%s: logits %d %.3g", what, i, logits);
     }
     if (bound < 1e-3) {
@@ -120,7 +111,7 @@ static void test_same(bool qwen3, dvk_dtype compute, dv_vlm_format format, doubl
     pair p;
     said cpu = {.tokens = 0};
     said gpu = {.tokens = 0};
-    if (start(&p, qwen3, compute, format)) {
+    if (vlm_mock_start(&p, qwen3, compute, format)) {
         talk(&p.cpu, 0, &cpu);
         talk(&p.gpu, 0, &gpu);
         compare(&gpu, &cpu, bound, "at once");
@@ -130,7 +121,7 @@ static void test_same(bool qwen3, dvk_dtype compute, dv_vlm_format format, doubl
         m->lazy = 0;
         compare(&gpu, &cpu, bound, "in pieces, late");
     }
-    end(&p, "same");
+    vlm_mock_end(&p, "same");
 }
 
 /* ---- ends ---- */
@@ -157,7 +148,7 @@ static davy_result whole(const fixture *f) {
 static void test_memory(bool qwen3) {
     pair p;
     m->no_pools = 1; /* a pool is asked twice */
-    if (start(&p, qwen3, DVK_BF16, DV_VLM_NARROW)) {
+    if (vlm_mock_start(&p, qwen3, DVK_BF16, DV_VLM_NARROW)) {
         davy_result r = DAVY_E_NOMEM_HOST;
         for (int64_t n = 0; r < 0 && n < 3000; n++) {
             dv_alloc_fail_after(n);
@@ -179,13 +170,13 @@ static void test_memory(bool qwen3) {
         CHECKF(failed > 5, "%d", (int)failed);
         CHECK_OK(whole(&p.gpu));
     }
-    end(&p, "memory");
+    vlm_mock_end(&p, "memory");
 }
 
 static void test_weights_memory(void) {
     pair p;
     m->no_pools = 1;
-    if (start(&p, true, DVK_BF16, DV_VLM_NARROW)) {
+    if (vlm_mock_start(&p, true, DVK_BF16, DV_VLM_NARROW)) {
         dv_vlm_weights_release(p.gpu.model.weights);
         p.gpu.model.weights = NULL;
         davy_result r = DAVY_E_NOMEM_DEVICE;
@@ -198,7 +189,7 @@ static void test_weights_memory(void) {
         CHECK_OK(r);
         CHECK_OK(whole(&p.gpu));
     }
-    end(&p, "memory for weights");
+    vlm_mock_end(&p, "memory for weights");
 }
 
 typedef struct spare {
@@ -219,7 +210,7 @@ static bool make_room(void *user) {
 static void test_smaller(void) {
     pair p;
     dv_session *d = NULL;
-    if (start(&p, true, DVK_BF16, DV_VLM_NARROW)) {
+    if (vlm_mock_start(&p, true, DVK_BF16, DV_VLM_NARROW)) {
         p.gpu.model.config.text.max_positions = 8192;
         CHECK_OK(dv_session_open(&p.gpu.model, NULL, &d));
         const uint64_t most = dv_gpu_used(p.device, DV_MEM_WEIGHTS) + dv_gpu_used(p.device, DV_MEM_WORKSPACE);
@@ -241,7 +232,7 @@ static void test_smaller(void) {
         d = NULL;
         CHECK(dv_session_open(&p.gpu.model, &(dv_session_options){.context = 8192}, &d) == DAVY_E_BUDGET);
     }
-    end(&p, "smaller");
+    vlm_mock_end(&p, "smaller");
 }
 
 static int32_t count_down(void *user) {
@@ -255,7 +246,7 @@ static void test_cancel(void) {
     int32_t left = 0;
     int32_t ids[16] = {0};
     const dv_session_options o = {.chunk = 9, .cancel = count_down, .user = &left};
-    if (start(&p, false, DVK_F32, DV_VLM_AS_STORED) && CHECK_OK(dv_session_open(&p.gpu.model, &o, &d))) {
+    if (vlm_mock_start(&p, false, DVK_F32, DV_VLM_AS_STORED) && CHECK_OK(dv_session_open(&p.gpu.model, &o, &d))) {
         davy_result r = DAVY_E_CANCELLED;
         for (int32_t n = 0; r == DAVY_E_CANCELLED && n < 100; n++) {
             left = n;
@@ -269,7 +260,7 @@ static void test_cancel(void) {
         CHECK_OK(dv_session_feed(d, ids, 2, NULL, 0));
     }
     dv_session_release(d);
-    end(&p, "cancelled");
+    vlm_mock_end(&p, "cancelled");
 }
 
 /* The context ends where a step could still be begun ahead. */
@@ -278,7 +269,7 @@ static void test_full(void) {
     dv_session *d = NULL;
     int32_t words[2][32];
     const dv_session_options o = {.context = 20};
-    if (start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
+    if (vlm_mock_start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
         for (int i = 0; i < 2; i++) {
             CHECK_OK(dv_session_open(i == 0 ? &p.cpu.model : &p.gpu.model, &o, &d));
             CHECK_OK(dv_session_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
@@ -290,7 +281,7 @@ static void test_full(void) {
         }
         CHECK(memcmp(words[0], words[1], 18 * sizeof(int32_t)) == 0);
     }
-    end(&p, "full");
+    vlm_mock_end(&p, "full");
 }
 
 /* A long context: steps are made for as many tokens as there are, and anew when they become more, or far fewer. */
@@ -302,7 +293,7 @@ static void test_limit(void) {
     for (int i = 0; i < 500; i++) {
         ids[i] = i * 31 % 89;
     }
-    if (start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
+    if (vlm_mock_start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
         for (int i = 0; i < 2; i++) {
             dv_vlm_model *model = i == 0 ? &p.cpu.model : &p.gpu.model;
             model->config.text.max_positions = 8192;
@@ -322,7 +313,7 @@ static void test_limit(void) {
         }
         CHECK(memcmp(words[0], words[1], sizeof words[0]) == 0);
     }
-    end(&p, "limit");
+    vlm_mock_end(&p, "limit");
 }
 
 /* A driver that records nothing still computes; a device that is lost says so, everywhere, and all can be given back. */
@@ -331,7 +322,7 @@ static void test_device(void) {
     dv_encoded seen = {.chat = {0}};
     dv_session *d = NULL;
     int32_t words[2][12];
-    if (start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
+    if (vlm_mock_start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
         for (int i = 0; i < 2; i++) {
             CHECK_OK(dv_session_open(&p.gpu.model, NULL, &d));
             CHECK_OK(dv_session_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));

@@ -1,29 +1,29 @@
 /* test_vlm_mock_rows.c - many rows at a time on a GPU, without one: batches over pages, and tokens that are looked up. The mock
  * driver's kernels sum each row by itself, so that all must say what a dialogue says, bit for bit. */
-#include "tests/unit/vlm/vlm_lookup.h"
-#include "tests/unit/vlm/vlm_together.h"
-#include "vlm_mock.h"
-#include "tests/hooks.h"
+#include "tests/lib/vlm_lookup.h"
+#include "tests/lib/vlm_together.h"
+#include "tests/cuda/vlm_mock.h"
+#include "tests/lib/hooks.h"
 
 static void test_together(bool qwen3, int64_t chunk, dv_vlm_format format, int lazy) {
     pair p;
-    if (start(&p, qwen3, DVK_F32, format)) {
+    if (vlm_mock_start(&p, qwen3, DVK_F32, format)) {
         m->lazy = lazy; /* nothing happens before somebody waits for it */
         test_ways(&p.gpu, chunk, 14);
         m->lazy = 0;
         CHECK(dv_gpu_used(p.device, DV_MEM_WORKSPACE) == 0);
     }
-    end(&p, "together");
+    vlm_mock_end(&p, "together");
 }
 
 static void test_found(bool qwen3, int lazy) {
     pair p;
-    if (start(&p, qwen3, DVK_F32, DV_VLM_AS_STORED)) {
+    if (vlm_mock_start(&p, qwen3, DVK_F32, DV_VLM_AS_STORED)) {
         m->lazy = lazy;
         test_lookup(&p.gpu);
         m->lazy = 0;
     }
-    end(&p, "looked up");
+    vlm_mock_end(&p, "looked up");
 }
 
 /* ---- ends ---- */
@@ -33,7 +33,7 @@ static void test_ends(bool qwen3) {
     pair p;
     m->no_pools = 1; /* a pool is asked twice */
     question *questions = calloc(3, sizeof *questions);
-    bool ok = start(&p, qwen3, DVK_F32, DV_VLM_AS_STORED) && CHECK(questions != NULL);
+    bool ok = vlm_mock_start(&p, qwen3, DVK_F32, DV_VLM_AS_STORED) && CHECK(questions != NULL);
     for (int i = 0; ok && i < 3; i++) {
         ok = make_question(&p.gpu, i, &questions[i]);
         if (ok) {
@@ -44,7 +44,7 @@ static void test_ends(bool qwen3) {
     davy_result r = ok ? DAVY_E_NOMEM_HOST : DAVY_OK;
     for (int64_t n = 0; r < 0 && n < 5000; n++) {
         dv_alloc_fail_after(n);
-        r = live(&p.gpu, questions, 3);
+        r = ask_until_error(&p.gpu, questions, 3);
         dv_alloc_fail_after(-1);
         CHECK(r == DAVY_OK || r == DAVY_E_NOMEM_HOST);
         CHECK(dv_gpu_used(p.device, DV_MEM_WORKSPACE) == before);
@@ -53,7 +53,7 @@ static void test_ends(bool qwen3) {
     int64_t failed = 0;
     for (int64_t n = 1; ok && n < 40; n++) {
         m->fail_alloc_at = n;
-        r = live(&p.gpu, questions, 3);
+        r = ask_until_error(&p.gpu, questions, 3);
         m->fail_alloc_at = 0;
         failed += r == DAVY_E_NOMEM_DEVICE;
         CHECK(r == DAVY_OK || r == DAVY_E_NOMEM_DEVICE);
@@ -64,7 +64,7 @@ static void test_ends(bool qwen3) {
         dv_encoded_free(&questions[i].seen);
     }
     free(questions);
-    end(&p, "ends");
+    vlm_mock_end(&p, "ends");
 }
 
 int main(void) {

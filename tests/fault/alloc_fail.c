@@ -9,7 +9,7 @@
 
 #include "core/base/mem.h"
 #include "tests/fault/life.h"
-#include "tests/hooks.h"
+#include "tests/lib/hooks.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

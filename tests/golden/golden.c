@@ -23,7 +23,7 @@
 #include "golden_vlm.h"
 #undef CHECK
 #undef CHECKF
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 typedef struct options {
     const char *name, *weights;

@@ -18,7 +18,7 @@
 #include "core/clip/stream.h"
 #include "tests/cuda/mock_driver.h"
 #include "tests/golden/plan_dump.h"
-#include "tests/hooks.h"
+#include "tests/lib/hooks.h"
 
 static int failures;
 

@@ -3,7 +3,7 @@
 #define DV_TESTS_PLAN_DUMP_H
 
 #include "core/arch/arch.h"
-#include "tests/unit/plan/gpus.h"
+#include "tests/lib/gpus.h"
 
 /* about an RTX 4090 and an RTX 5090 */
 static const dvk_cuda_caps ada = {.sm = 89,
@@ -35,6 +35,7 @@ typedef struct dump_model {
 
 const char *dump_stage_name(dv_stage stage);
 void dump_result(davy_result r);
+
 /* plan_dump_plans.c: the graphs of a stage, and their plans for every target. */
 void dump_plans(const dump_model *m, dv_stage stage);
 

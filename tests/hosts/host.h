@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "abi/davy.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 #include "tests/hosts/picture.h"
 #include "tests/hosts/synth.h"
 
@@ -83,13 +83,16 @@ static inline int host_has_device_code(const davy_api *api, const char *test) {
 davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n,
                             davy_model **out);
 davy_result host_open_path(const davy_api *api, davy_context *ctx, const char *path, davy_model **out);
+
 /* A small Compact x2 network (16 features). Not for several threads at once on first use. */
 davy_result host_open_small(const davy_api *api, davy_context *ctx, davy_model **out);
 
 /* A packed F32 NHWC tensor over the floats of a picture. */
 davy_tensor host_tensor(const picture *p);
+
 /* Shape the library says the result has, as a picture of zeros; n 0 and no memory when plan_query fails. */
 picture host_result_picture(const davy_api *api, davy_model *m, davy_op op, const davy_tensor *in, const davy_run *run);
+
 /* upscale, blocking, into *out (made here). On an error *out has no memory. */
 davy_result host_upscale(const davy_api *api, davy_model *m, const picture *in, const davy_run *run, picture *out);
 

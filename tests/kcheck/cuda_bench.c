@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "tests/kcheck/fit.h"
 #include "tests/kcheck/kcheck_cuda.h"
-#include "tests/last_error.h"
+#include "tests/lib/last_error.h"
 
 enum { MAX_COPIES = 128, PATTERN = 1 << 20 };
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/check.h"
+#include "tests/lib/check.h"
 #include "tests/kcheck/fit.h"
 
 static const dvk_cuda_caps card = {.sm = 89,

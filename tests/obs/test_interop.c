@@ -10,7 +10,7 @@
 
 #include "abi/davy_loader.h"
 #include "plugins/obs/interop.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 /* ---- the functions of EGL and OpenGL that the test needs ---- */
 

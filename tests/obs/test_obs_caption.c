@@ -9,7 +9,7 @@
 #include "abi/davy_loader.h"
 #include "obs_world.h"
 #include "plugins/cli/pictures/picture.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { CANVAS = 512 };
 

@@ -9,7 +9,7 @@
 #include "plugins/obs/plugin.h"
 #include "plugins/obs/sync.h"
 #include "plugins/obs/text.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { SIDE = 8, ODD = 7, MOST_MS = 20000 };
 

@@ -7,7 +7,7 @@
 #include <util/platform.h>
 
 #include "obs_world.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { CANVAS_W = 320, CANVAS_H = 180, PIC_W = 80, PIC_H = 60 };
 

@@ -9,7 +9,7 @@
 #include <obs-module.h>
 
 #include "abi/davy_loader.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { WIDTH = 80, HEIGHT = 60 };
 

@@ -18,7 +18,7 @@
 #include "core/text/detokenizer.h"
 #include "core/text/tokenizer.h"
 #include "core/text/unicode.h"
-#include "tests/last_error.h"
+#include "tests/lib/last_error.h"
 
 static bool put(const void *p, int64_t bytes) {
     const int32_t n = (int32_t)bytes;

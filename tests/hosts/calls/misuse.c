@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/hosts/calls/misuse.h"
+#include "tests/hosts/calls/misuse_host.h"
 
 static void null_contexts_and_models(void) {
     const davy_model_desc no_sources = {.struct_size = sizeof no_sources};

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/hosts/calls/misuse.h"
+#include "tests/hosts/calls/misuse_host.h"
 
 /* One member of a tensor, overwritten. */
 typedef struct spoiler {

@@ -13,7 +13,7 @@ static void streams_refused(void) {
     const davy_run ordered = {.flags = DAVY_RUN_STREAM_ORDERED, .stream = LEGACY};
     davy_buffer *a = NULL, *b = NULL, *c = NULL;
     davy_job *job = NULL;
-    begin("cuda:0");
+    models_begin("cuda:0");
     const davy_tensor in = device_picture(3, SIDE, &a), out = device_picture(3, 2 * SIDE, &b);
     const davy_tensor host_in = host_picture(3, SIDE), rgba = device_picture(4, SIDE, &c);
     const davy_tensor wish = {.struct_size = sizeof wish, .memory = DAVY_MEMORY_CUDA};
@@ -36,7 +36,7 @@ static void streams_refused(void) {
     api->buffer_release(a);
     api->buffer_release(b);
     api->buffer_release(c);
-    end("refused streams");
+    models_end("refused streams");
 }
 
 /* A sample needs nobody's eyes either: stream-ordered, the encoder of a posterior is followed by one more kernel. */
@@ -46,7 +46,7 @@ static void ordered_sample(void) {
     davy_run run = waiting;
     davy_model *kl = NULL;
     davy_buffer *a = NULL;
-    begin("cuda:0");
+    models_begin("cuda:0");
     IS(host_open_files(api, ctx, &file, 1, &kl), DAVY_OK);
     const davy_tensor in = device_picture(3, SIDE, &a);
     davy_tensor out = {.struct_size = sizeof out, .memory = DAVY_MEMORY_CUDA};
@@ -74,14 +74,14 @@ static void ordered_sample(void) {
     api->buffer_release(a);
     api->model_release(kl);
     free(file.data);
-    end("an ordered sample");
+    models_end("an ordered sample");
 }
 
 /* Work that is late: nobody waits for it, and memory stays until it is done. */
 static void ordered(void) {
     davy_run run = {.struct_size = sizeof run, .flags = DAVY_RUN_STREAM_ORDERED, .stream = LEGACY};
     davy_buffer *a = NULL, *b = NULL;
-    begin("cuda:0");
+    models_begin("cuda:0");
     davy_tensor in = device_picture(3, SIDE, &a);
     in.buffer = a; /* named, so that its memory waits for the work */
     davy_tensor out = device_picture(3, 2 * SIDE, &b);
@@ -114,14 +114,14 @@ static void ordered(void) {
     mock->lazy = 0;
     api->buffer_release(b);
     api->buffer_release(c);
-    end("late work");
+    models_end("late work");
 }
 
 static void jobs(void) {
     const davy_run run = {.struct_size = sizeof run, .stream = LEGACY};
     davy_buffer *a = NULL;
     davy_job *job = NULL;
-    begin("cuda:0");
+    models_begin("cuda:0");
     const davy_tensor in = device_picture(3, SIDE, &a);
     davy_tensor out = {.struct_size = sizeof out, .memory = DAVY_MEMORY_CUDA};
     mock->not_ready = 20; /* the host's work on the stream takes its time */
@@ -139,7 +139,7 @@ static void jobs(void) {
     mock->not_ready = 0;
     api->buffer_release(out.buffer);
     api->buffer_release(a);
-    end("jobs");
+    models_end("jobs");
 }
 
 int main(void) {

@@ -15,7 +15,7 @@ static void refused(davy_tensor in, davy_tensor out, davy_result want, const cha
 
 static void tensors(void) {
     davy_buffer *a = NULL, *b = NULL;
-    begin("cuda:0");
+    models_begin("cuda:0");
     const davy_tensor in = device_picture(3, SIDE, &a), out = device_picture(3, 2 * SIDE, &b);
     const davy_tensor host_in = host_picture(3, SIDE), wish = {.struct_size = sizeof wish};
     davy_tensor t = out;
@@ -56,12 +56,12 @@ static void tensors(void) {
     SAYS("HOST and CUDA");
     api->buffer_release(a);
     api->buffer_release(b);
-    end("tensors");
+    models_end("tensors");
 }
 
 /* What the library allocates on the device goes on to the next call, as a buffer and by its address. */
 static void chains(void) {
-    begin("cuda:0");
+    models_begin("cuda:0");
     const davy_tensor in = host_picture(3, SIDE);
     davy_tensor latent = {.struct_size = sizeof latent, .memory = DAVY_MEMORY_CUDA};
     davy_tensor pixels = {.struct_size = sizeof pixels, .memory = DAVY_MEMORY_CUDA, .dtype = DAVY_DTYPE_U8};
@@ -85,14 +85,14 @@ static void chains(void) {
     api->buffer_release(latent.buffer);
     api->buffer_release(pixels.buffer);
     api->buffer_release(out.buffer);
-    end("chains");
+    models_end("chains");
 }
 
 /* ---- alpha and the posterior, which the processor looks at ---- */
 
 static void alpha(void) {
     davy_buffer *a = NULL, *b = NULL;
-    begin("cuda:0");
+    models_begin("cuda:0");
     const davy_tensor in = device_picture(4, SIDE, &a);
     davy_tensor out = device_picture(4, 2 * SIDE, &b);
     IS(api->upscale(model, &in, &out, NULL, NULL), DAVY_OK);
@@ -103,7 +103,7 @@ static void alpha(void) {
     IS(api->upscale(model, &host_in, &out, NULL, NULL), DAVY_OK);
     api->buffer_release(a);
     api->buffer_release(b);
-    end("alpha");
+    models_end("alpha");
 }
 
 /* ---- many threads ---- */
@@ -139,7 +139,7 @@ static void *thread_main(void *arg) {
 static void threads(void) {
     enum { THREADS = 4 };
     worker workers[THREADS] = {0};
-    begin("cuda:0");
+    models_begin("cuda:0");
     for (int i = 0; i < THREADS; i++) {
         worker *w = &workers[i];
         davy_buffer *buffer = NULL;
@@ -160,7 +160,7 @@ static void threads(void) {
         CHECKF(workers[i].wrong == 0, "thread %d: %d calls failed", i, workers[i].wrong);
         api->buffer_release(workers[i].in.buffer);
     }
-    end("threads");
+    models_end("threads");
 }
 
 /* ---- precision ---- */
@@ -192,7 +192,7 @@ static davy_result open_as(davy_dtype compute, const char *tf32, davy_model_info
 
 static void precisions(void) {
     davy_model_info info;
-    begin("cuda:0");
+    models_begin("cuda:0");
     IS(open_as(DAVY_DTYPE_AUTO, NULL, &info), DAVY_OK);
     CHECK(info.compute == DAVY_DTYPE_F16);
     info.struct_size = sizeof info;
@@ -208,12 +208,12 @@ static void precisions(void) {
     IS(open_as(DAVY_DTYPE_INT8, NULL, &info), DAVY_OK);
     CHECK(info.compute == DAVY_DTYPE_F16); /* nothing gains from it here, so that nothing is tried */
     IS(open_as(DAVY_DTYPE_INT4, NULL, &info), DAVY_E_UNSUPPORTED);
-    end("precisions");
-    begin("cuda:1"); /* 8.6 */
+    models_end("precisions");
+    models_begin("cuda:1"); /* 8.6 */
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
     IS(open_wide(DAVY_DTYPE_INT8, NULL, 64, &info), DAVY_OK); /* its convolutions were tried out */
     CHECK(info.compute == DAVY_DTYPE_INT8);
-    end("eight bits on an older GPU");
+    models_end("eight bits on an older GPU");
     IS(open_on("cpu", 0, &ctx), DAVY_OK);
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
     IS(open_as(DAVY_DTYPE_F32, "1", &info), DAVY_E_UNSUPPORTED);
@@ -226,7 +226,7 @@ static void precisions(void) {
 static void lost(void) {
     davy_buffer *a = NULL;
     davy_memory_info m = {.struct_size = sizeof m};
-    begin("cuda:0");
+    models_begin("cuda:0");
     const davy_tensor in = device_picture(3, SIDE, &a), host_in = host_picture(3, SIDE);
     davy_tensor out = {.struct_size = sizeof out};
     mock->fail_launch_at = 1;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "tests/check.h"
-#include "tests/unit/arch/fake_networks.h"
-#include "tests/unit/arch/manifest_names.h"
+#include "tests/lib/check.h"
+#include "tests/lib/fake_networks.h"
+#include "tests/lib/manifest_names.h"
 
 typedef struct described {
     const dv_arch *arch;

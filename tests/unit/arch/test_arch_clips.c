@@ -5,8 +5,8 @@
 #include "core/plan/plan.h"
 
 #include "tests/unit/arch/clip_networks.h"
-#include "tests/unit/plan/gpus.h"
-#include "tests/unit/arch/manifest_names.h"
+#include "tests/lib/gpus.h"
+#include "tests/lib/manifest_names.h"
 
 typedef union config_bytes {
     char bytes[DV_ARCH_CONFIG_BYTES];

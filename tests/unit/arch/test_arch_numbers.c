@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
-#include "tests/unit/arch/fake_networks.h"
-#include "tests/unit/graph/interpret.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
+#include "tests/lib/fake_networks.h"
+#include "tests/lib/interpret.h"
 
 /* ---- published numbers ---- */
 

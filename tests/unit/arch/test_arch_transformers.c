@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
-#include "tests/unit/arch/fake_transformers.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
+#include "tests/lib/fake_transformers.h"
 
 static dv_tensors *swinir(void) {
     return fake_swinir(12, 2, 8, 0);

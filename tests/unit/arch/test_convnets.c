@@ -5,10 +5,10 @@
 
 #include "core/block/derived.h"
 #include "core/base/error.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
-#include "tests/unit/arch/fake_convnets.h"
-#include "tests/unit/graph/interpret.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
+#include "tests/lib/fake_convnets.h"
+#include "tests/lib/interpret.h"
 
 static const fake_plksr_spec real_x4 = {.real = 1, .nf = 64, .blocks = 28, .scale = 4, .k = 17, .gates = 1};
 static const fake_cugan_spec cugan_x2 = {.in = 3, .bottom = 3, .k = 4, .out = 3};

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/os.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static void test_record(void) {
     davy_error_info info;

@@ -6,8 +6,8 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/os.h"
-#include "tests/check.h"
-#include "tests/hooks.h"
+#include "tests/lib/check.h"
+#include "tests/lib/hooks.h"
 
 static void test_small(void) {
     CHECK(dv_calloc(UINT64_MAX, 2) == NULL);

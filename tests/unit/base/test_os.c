@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/os.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 #if defined(_WIN32)
 #include <windows.h>

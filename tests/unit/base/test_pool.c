@@ -8,7 +8,7 @@
 #include "core/base/mem.h"
 #include "core/base/os.h"
 #include "core/base/pool.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { UNITS = 5000, MAX_WORKERS = 8 };
 

@@ -4,7 +4,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/profile.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static dv_json *json_of(dv_profile *p) {
     dv_json *json = NULL;

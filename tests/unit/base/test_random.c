@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "kernels/normal.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static void test_published(void) {
     /* Philox 4x32-10, counter 0, key 0: 6627e8d5 e169c58d bc57ac4c 9b00dbd8 (known-answer test of its authors). */

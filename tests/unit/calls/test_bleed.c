@@ -5,7 +5,7 @@
 
 #include "core/calls/call.h"
 #include "kernels/cuda/pixels/bleed.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { W = 40, H = 30, X = 20, Y = 15 };
 

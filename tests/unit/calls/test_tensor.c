@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/calls/tensor.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static float memory[4096];
 

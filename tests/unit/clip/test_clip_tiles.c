@@ -3,9 +3,10 @@
 #include <stdio.h>
 
 #include "core/clip/tiles.h"
-#include "tests/unit/tiles/engine_fixture.h"
-#include "tests/unit/arch/fake_clips.h"
-#include "tests/hooks.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/fake_clips.h"
+#include "tests/lib/hooks.h"
+#include "tests/lib/distance.h"
 
 #define PI 3.14159265358979323846
 
@@ -215,12 +216,7 @@ static void expect(davy_result got, davy_result wanted, const char *word) {
 }
 
 static double distance(const pass *p, const float *a, const float *b) {
-    double sum = 0.0, squares = 0.0;
-    for (size_t i = 0; i < out_count(p); i++) {
-        sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        squares += (double)b[i] * (double)b[i];
-    }
-    return sqrt(sum / squares);
+    return relative_distance(a, b, (int64_t)out_count(p));
 }
 
 /* Memory of a clip beside the packed weights. */
@@ -376,7 +372,7 @@ static void test_allocations(const fixture *f, bool flows) {
 int main(void) {
     fixture f;
     const fixture_spec spec = {.tensors = fake_seedvr2(), .threads = 2, .cpu = dvk_cpu_detect()};
-    if (fixture_open(&f, &spec)) {
+    if (engine_fixture_open(&f, &spec)) {
         test_given_tiles(&f, &encode);
         test_given_tiles(&f, &decode);
         test_refusals(&f);
@@ -387,7 +383,7 @@ int main(void) {
             test_allocations(&f, flows != 0);
         }
         test_automatic(&f, &large_encode, false);
-        fixture_close(&f);
+        engine_fixture_close(&f);
     }
     return check_done();
 }

@@ -3,9 +3,9 @@
 #include <stdio.h>
 
 #include "core/clip/stream.h"
-#include "tests/unit/tiles/engine_fixture.h"
-#include "tests/unit/arch/fake_clips.h"
-#include "tests/hooks.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/fake_clips.h"
+#include "tests/lib/hooks.h"
 
 enum { HEIGHT = 16, WIDTH = 24 };
 
@@ -242,14 +242,14 @@ static void test_allocations(const fixture *f) {
 int main(void) {
     fixture f;
     const fixture_spec spec = {.tensors = fake_seedvr2(), .threads = 2, .cpu = dvk_cpu_detect()};
-    if (fixture_open(&f, &spec)) {
+    if (engine_fixture_open(&f, &spec)) {
         test_slices(&f, &encode);
         test_slices(&f, &decode);
         test_refusals(&f);
         test_budget(&f);
         test_cancel(&f);
         test_allocations(&f);
-        fixture_close(&f);
+        engine_fixture_close(&f);
     }
     return check_done();
 }

@@ -6,7 +6,7 @@
 #include "core/base/os.h"
 #include "core/base/pool.h"
 #include "core/exec/steps.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { STEPS = 200, UNITS = 40 };
 

@@ -1,5 +1,5 @@
 /* test_file_gguf.c - GGUF headers: metadata of every type, plain and quantised tensors, damaged and hostile ones. */
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static void check_meta(const dv_tensors *t, const char *key, const char *value) {
     const char *found = dv_tensors_meta(t, key);
@@ -19,7 +19,7 @@ static void check_blocks(const dv_tensors *t, const char *name, const char *type
 
 static void test_good(bool map) {
     dv_tensors *t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("mini.gguf"), map, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture("mini.gguf"), map, NULL, &t));
     CHECK(t != NULL && t->format == DV_FORMAT_GGUF && t->count == 11);
     check_known(t, "conv.weight", DV_STORED_F32, "4,3,3,3");
     check_known(t, "half", DV_STORED_F16, "2,3");
@@ -172,7 +172,7 @@ static void test_keys(void) {
 }
 
 static void test_truncated(void) {
-    blob b = read_all(fixture("mini.gguf"));
+    blob b = read_all(file_fixture("mini.gguf"));
     CHECK(b.n > 2000);
     for (size_t n = 0; n + 46 < b.n; n++) { /* the last 46 bytes are padding */
         if (open_bytes("cut.gguf", b.p, n, NULL) != DAVY_E_FORMAT || strncmp(last_error(), "cut.gguf: ", 10) != 0) {

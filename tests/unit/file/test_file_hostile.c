@@ -1,8 +1,8 @@
 /* test_file_hostile.c - every fixture cut at every byte, with every byte changed in several ways, and with every
  * allocation failing in turn. Every case must end in tensors, or in an error that begins with the file's name. The
  * sanitizers detect reads out of bounds and leaks. */
-#include "tests/unit/base/file_check.h"
-#include "tests/hooks.h"
+#include "tests/lib/file_check.h"
+#include "tests/lib/hooks.h"
 
 static const char *const fixtures[] = {
     "plain.safetensors", "fp8.safetensors", "plain.pth",      "plain_p4.pth",  "piped.pth",  "plain.stream.pth",
@@ -96,14 +96,14 @@ static void test_huge(const char *name, const blob *b) {
 /* The nth allocation and all later ones fail, for n = 0, 1, … until the file opens without a failure. */
 static void test_memory(const char *name) {
     dv_tensors *t = NULL;
-    davy_result want = dv_tensors_open_path(fixture(name), true, NULL, &t);
+    davy_result want = dv_tensors_open_path(file_fixture(name), true, NULL, &t);
     if (want == DAVY_OK) {
         want = dv_tensors_unwrap(t);
     }
     dv_tensors_release(t);
     for (int64_t n = 0; n < 100000; n++) {
         t = NULL;
-        const char *path = fixture(name);
+        const char *path = file_fixture(name);
         dv_alloc_fail_after(n);
         davy_result r = dv_tensors_open_path(path, n % 2 != 0, NULL, &t);
         r = r < 0 ? r : dv_tensors_unwrap(t);
@@ -119,7 +119,7 @@ static void test_memory(const char *name) {
 
 int main(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(fixtures); i++) {
-        blob b = read_all(fixture(fixtures[i]));
+        blob b = read_all(file_fixture(fixtures[i]));
         if (CHECKF(b.n > 0, "cannot read %s", fixtures[i])) {
             test_cut(fixtures[i], &b);
             test_changed(fixtures[i], &b);

@@ -1,6 +1,6 @@
 /* test_file_json.c - the checks in front of cJSON, and typed access. */
 #include "core/base/json.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static davy_result parse(const char *text, dv_json **out) {
     const size_t n = strlen(text);

@@ -1,7 +1,7 @@
 /* test_file_open.c - messages about files of other types; folders, indexes and pairs of files. */
 #include "core/base/utf8.h"
 #include "core/base/os.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static void check_looks(const void *bytes, size_t n, const char *what) {
     uint8_t file[600] = {0};
@@ -49,7 +49,7 @@ static void test_lookalikes(void) {
 static void test_index(void) {
     dv_tensors *t = NULL;
     for (int by_folder = 0; by_folder < 2; by_folder++) {
-        const char *path = fixture(by_folder != 0 ? "shards" : "shards/model.safetensors.index.json");
+        const char *path = file_fixture(by_folder != 0 ? "shards" : "shards/model.safetensors.index.json");
         CHECK_OK(dv_tensors_open_path(path, true, NULL, &t));
         CHECK(t != NULL && t->count == 3);
         check_known(t, "a.weight", DV_STORED_F32, "2,2");
@@ -63,30 +63,30 @@ static void test_index(void) {
         t = NULL;
     }
     char *none = NULL;
-    CHECK_OK(dv_tensors_config_path(fixture("plain.pth"), &none));
+    CHECK_OK(dv_tensors_config_path(file_fixture("plain.pth"), &none));
     CHECK(none == NULL);
     dv_free(none);
 }
 
 static void test_folders(void) {
     dv_tensors *t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("pair"), true, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture("pair"), true, NULL, &t));
     CHECK(t != NULL && t->count == 2);
     check_known(t, "encoder.0.weight", DV_STORED_F32, "2,2");
     check_known(t, "decoder.1.weight", DV_STORED_F32, "3"); /* unwrapped before the prefix was added */
     dv_tensors_release(t);
     t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("twins"), true, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture("twins"), true, NULL, &t));
     CHECK(t != NULL && t->format == DV_FORMAT_SAFETENSORS && t->count == 1);
     dv_tensors_release(t);
     t = NULL;
-    CHECK_FAILS(dv_tensors_open_path(fixture("several"), true, NULL, &t), DAVY_E_INVALID,
+    CHECK_FAILS(dv_tensors_open_path(file_fixture("several"), true, NULL, &t), DAVY_E_INVALID,
                 "several weight files; name one of them: one.safetensors, two.safetensors");
     const char *root = getenv("DAVY_SOURCE");
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/tests/unit", root != NULL ? root : ".");
     CHECK_FAILS(dv_tensors_open_path(folder, true, NULL, &t), DAVY_E_NOT_FOUND, "no weight file");
-    CHECK_FAILS(dv_tensors_open_path(fixture("none.pth"), true, NULL, &t), DAVY_E_NOT_FOUND, "none.pth");
+    CHECK_FAILS(dv_tensors_open_path(file_fixture("none.pth"), true, NULL, &t), DAVY_E_NOT_FOUND, "none.pth");
     CHECK(t == NULL);
 }
 
@@ -122,7 +122,7 @@ static void test_bad_index(void) {
     check_index(folder, "", DAVY_E_FORMAT, "the text is empty");
     char shard[1100];
     snprintf(shard, sizeof shard, "%s/test-shard.safetensors", folder);
-    blob b = read_all(fixture("shards/model-00002-of-00002.safetensors"));
+    blob b = read_all(file_fixture("shards/model-00002-of-00002.safetensors"));
     FILE *f = fopen(shard, "wb");
     if (CHECK(f != NULL)) {
         fwrite(b.p, 1, b.n, f);
@@ -137,7 +137,7 @@ static void test_bad_index(void) {
 
 static void test_checkpoint(void) {
     dv_tensors *t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("checkpoint.safetensors"), true, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture("checkpoint.safetensors"), true, NULL, &t));
     CHECK_OK(dv_tensors_unwrap(t));
     CHECK(t->count == 2 && strcmp(dv_tensors_meta(t, "checkpoint"), "sdxl") == 0);
     check_known(t, "decoder.conv_in.weight", DV_STORED_F16, "2");

@@ -1,6 +1,6 @@
 /* test_file_pickle.c - the pickle machine, opcode by opcode, with pickles that Python would never write. */
 #include "core/file/pickle.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static davy_result run(const void *text, size_t n, dv_pickle *pk) {
     static uint8_t *copy;

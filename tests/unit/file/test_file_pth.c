@@ -1,10 +1,10 @@
 /* test_file_pth.c - torch's three forms, wrappers, nested dicts, views and shared storages; pickles with calls of unknown
  * functions. The fixtures come from tests/data/files/make.py. */
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static void check_plain(const char *name, dv_format format, bool map) {
     dv_tensors *t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture(name), map, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture(name), map, NULL, &t));
     if (t == NULL) {
         return;
     }
@@ -43,7 +43,7 @@ static void check_plain(const char *name, dv_format format, bool map) {
 
 static dv_tensors *open_fixture(const char *name) {
     dv_tensors *t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture(name), true, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture(name), true, NULL, &t));
     return t;
 }
 
@@ -110,7 +110,7 @@ static void test_wrappers(void) {
 static void check_refused(const char *name, davy_result code, const char *why) {
     dv_tensors *t = NULL;
     for (int map = 0; map < 2; map++) {
-        CHECK_FAILS(dv_tensors_open_path(fixture(name), map != 0, NULL, &t), code, why);
+        CHECK_FAILS(dv_tensors_open_path(file_fixture(name), map != 0, NULL, &t), code, why);
         CHECKF(strstr(last_error(), name) != NULL, "the message names the file: %s", last_error());
     }
     CHECK(t == NULL);
@@ -139,11 +139,11 @@ static void test_unsafe(void) {
     const dv_open_options no_pickle = {.no_pickle = true};
     static const char *const pickles[] = {"plain.pth", "plain.stream.pth", "plain.tar.pth", "bomb.pkl"};
     for (size_t i = 0; i < DV_ARRAY_LEN(pickles); i++) {
-        CHECK_FAILS(dv_tensors_open_path(fixture(pickles[i]), true, &no_pickle, &t), DAVY_E_UNSAFE,
+        CHECK_FAILS(dv_tensors_open_path(file_fixture(pickles[i]), true, &no_pickle, &t), DAVY_E_UNSAFE,
                     "DAVY_MODEL_NO_PICKLE refuses");
     }
     t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("plain.safetensors"), true, &no_pickle, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture("plain.safetensors"), true, &no_pickle, &t));
     dv_tensors_release(t);
 }
 
@@ -155,7 +155,7 @@ static void test_other_archives(void) {
 
 /* A stream's storage whose count disagrees with its tensors; a list that lacks a storage. */
 static void test_stream_damage(void) {
-    blob b = read_all(fixture("view.stream.pth"));
+    blob b = read_all(file_fixture("view.stream.pth"));
     CHECK(b.n > 300);
     const size_t count = b.n - 6 * sizeof(float) - 8;
     b.p[count]++;
@@ -164,7 +164,7 @@ static void test_stream_damage(void) {
     CHECK_OK(open_bytes("stream.pth", b.p, b.n, NULL));
     CHECK_FAILS(open_bytes("stream.pth", b.p, b.n - 1, NULL), DAVY_E_FORMAT, "beyond the end of the file");
     drop(&b);
-    b = read_all(fixture("plain.tar.pth"));
+    b = read_all(file_fixture("plain.tar.pth"));
     b.p[130] ^= 1;
     CHECK_FAILS(open_bytes("tar.pth", b.p, b.n, NULL), DAVY_E_FORMAT, "tar at byte 0: the header is damaged");
     drop(&b);

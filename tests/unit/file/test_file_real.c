@@ -1,7 +1,7 @@
 /* test_file_real.c - real weight files, if DAVY_SHARED (default ../shared) has them. The same network in two formats must
  * hold the same numbers. */
 #include "core/base/os.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static const char *shared(const char *name) {
     static char paths[4][1024];

@@ -1,5 +1,5 @@
 /* test_file_safetensors.c - valid headers of every dtype, and hostile headers. */
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 /* A file with this header text and `data` zero bytes after it. */
 static blob with_header(const char *header, size_t data) {
@@ -19,14 +19,14 @@ static void check_refused(const char *header, size_t data, davy_result code, con
 
 static void test_plain(void) {
     dv_tensors *t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("plain.safetensors"), true, NULL, &t));
+    CHECK_OK(dv_tensors_open_path(file_fixture("plain.safetensors"), true, NULL, &t));
     CHECK(t->format == DV_FORMAT_SAFETENSORS && t->count == 12 && t->wrapper == NULL);
     check_plain_tensors(t);
     CHECK(strcmp(dv_tensors_meta(t, "title"), "small \xc3\xa4") == 0 && dv_tensors_meta(t, "none") == NULL);
     CHECK(dv_tensors_find(t, "conv") == NULL && dv_tensors_find(t, "") == NULL);
     dv_tensors_release(t);
     t = NULL;
-    CHECK_OK(dv_tensors_open_path(fixture("fp8.safetensors"), false, NULL, &t)); /* read, not mapped */
+    CHECK_OK(dv_tensors_open_path(file_fixture("fp8.safetensors"), false, NULL, &t)); /* read, not mapped */
     check_known(t, "e4m3", DV_STORED_F8_E4M3, "3,3");
     check_known(t, "e5m2", DV_STORED_F8_E5M2, "9");
     check_known(t, "flag", DV_STORED_BOOL, "4");
@@ -50,7 +50,7 @@ static void test_other_types(void) {
 
 /* Every length shorter than the file is refused, header and payload alike. */
 static void test_truncated(void) {
-    blob b = read_all(fixture("plain.safetensors"));
+    blob b = read_all(file_fixture("plain.safetensors"));
     CHECK(b.n > 1000);
     for (size_t n = 0; n < b.n; n++) {
         const davy_result r = open_bytes("cut.safetensors", b.p, n, NULL);

@@ -5,7 +5,7 @@
 
 #include "core/file/sha256.h"
 #include "core/file/tensors.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static void expect(const void *data, uint64_t bytes, const char *want) {
     dv_source *s = NULL;

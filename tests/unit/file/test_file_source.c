@@ -1,6 +1,6 @@
 /* test_file_source.c - sources of all kinds, readers that return too few bytes, and the bytes that are read of a file that
  * is not mapped. */
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 typedef struct reader {
     blob b;
@@ -31,7 +31,7 @@ static davy_result open_reader(reader *r, dv_tensors **out) {
 
 /* Each read of each format in turn returns too few bytes. */
 static void test_short(const char *name) {
-    reader r = {.b = read_all(fixture(name))};
+    reader r = {.b = read_all(file_fixture(name))};
     dv_tensors *t = NULL;
     CHECK_OK(open_reader(&r, &t));
     dv_tensors_release(t);
@@ -94,7 +94,7 @@ static void test_views(void) {
     dv_source_release(NULL);
     for (int map = 0; map < 2; map++) {
         s = NULL;
-        CHECK_OK(dv_source_open_path(fixture("plain.safetensors"), map != 0, &s));
+        CHECK_OK(dv_source_open_path(file_fixture("plain.safetensors"), map != 0, &s));
         CHECK(dv_source_is_mapped(s) == (map != 0));
         CHECK_OK(dv_source_view(s, 8, 2, &view, &owned));
         CHECK(memcmp(view, "{\"", 2) == 0 && (owned != NULL) == (map == 0));
@@ -103,8 +103,8 @@ static void test_views(void) {
         dv_free(owned);
         dv_source_release(s);
     }
-    CHECK_FAILS(dv_source_open_path(fixture("no such file"), true, &s), DAVY_E_NOT_FOUND, "no such file");
-    CHECK_FAILS(dv_source_open_path(fixture("shards"), true, &s), DAVY_E_INVALID, "shards");
+    CHECK_FAILS(dv_source_open_path(file_fixture("no such file"), true, &s), DAVY_E_NOT_FOUND, "no such file");
+    CHECK_FAILS(dv_source_open_path(file_fixture("shards"), true, &s), DAVY_E_INVALID, "shards");
     CHECK_OK(dv_source_open_memory(NULL, text, 10, &s));
     CHECK(strcmp(dv_source_name(s), "(memory)") == 0);
     dv_source_release(s);

@@ -2,7 +2,7 @@
  */
 #include <math.h>
 
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static dv_tensors *new_list(void) {
     dv_tensors *t = dv_calloc(1, sizeof *t);

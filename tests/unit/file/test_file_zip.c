@@ -1,6 +1,6 @@
 /* test_file_zip.c - the zip directory: archives as torch writes them, ZIP64, and hostile archives. */
 #include "core/file/zip.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 typedef struct item { /* one entry: the contents of its directory record, and its real data */
     const char *name, *data;

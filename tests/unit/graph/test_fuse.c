@@ -1,9 +1,9 @@
 /* test_fuse.c - how the networks we know are fused, compared with dumps in tests/golden/plans (DAVY_UPDATE_GOLDEN=1 writes
  * them anew: look at the difference), and what must not be fused. */
-#include "tests/unit/arch/fake_convnets.h"
-#include "tests/unit/arch/fake_transformers.h"
-#include "tests/unit/graph/fuse_check.h"
-#include "tests/unit/graph/interpret.h"
+#include "tests/lib/fake_convnets.h"
+#include "tests/lib/fake_transformers.h"
+#include "tests/lib/fuse_check.h"
+#include "tests/lib/interpret.h"
 
 /* ---- the networks we know ---- */
 
@@ -51,7 +51,7 @@ static void test_network(const char *name, dv_tensors *t, dv_stage stage, int64_
         CHECK(dv_fuse(g) == DAVY_OK);
         check_consistent(g, name);
         CHECK(interpret(g, x, fused));
-        const double d = distance(fused, plain, n_out);
+        const double d = relative_distance(fused, plain, (int64_t)n_out);
         CHECKF(d < 2e-5, "%s differs by %g after fusing", name, d);
         char *dump = dv_graph_dump(g);
         compare_dump(name, dump != NULL ? dump : "");

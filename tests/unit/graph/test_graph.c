@@ -4,10 +4,10 @@
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/base/mem.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
-#include "tests/unit/arch/fake_weights.h"
-#include "tests/hooks.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
+#include "tests/lib/fake_weights.h"
+#include "tests/lib/hooks.h"
 
 static dv_graph *new_graph(const dv_tensors *t) {
     dv_graph *g = NULL;

@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
-#include "tests/check.h"
-#include "tests/unit/arch/fake_networks.h"
-#include "tests/unit/graph/interpret.h"
+#include "tests/lib/check.h"
+#include "tests/lib/fake_networks.h"
+#include "tests/lib/interpret.h"
 
 static double largest(const float *a, size_t n) {
     double top = 0.0;

@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/exec/run.h"
-#include "tests/check.h"
-#include "tests/unit/graph/time_networks.h"
+#include "tests/lib/check.h"
+#include "tests/lib/time_networks.h"
 
 /* ---- plans ---- */
 
@@ -238,12 +238,12 @@ static void check_picture(const machine *m) {
 static void test_networks(uint32_t cpu) {
     machine m = {.services = {.heap = dv_heap_create(NULL, 0), .cpu = cpu}};
     CHECK(m.services.heap != NULL && dv_pool_create(2, &m.services.pool) == DAVY_OK);
-    for (size_t i = 0; i < DV_ARRAY_LEN(networks); i++) {
+    for (size_t i = 0; i < DV_ARRAY_LEN(time_networks); i++) {
         float *data = NULL;
-        channels = networks[i].channels;
-        dv_tensors *t = networks[i].weights();
+        channels = time_networks[i].channels;
+        dv_tensors *t = time_networks[i].weights();
         CHECK(fake_fill(t, &data));
-        m.net = &networks[i];
+        m.net = &time_networks[i];
         m.weights = t;
         if (CHECK(dv_store_create(&m.services, NULL, t, &m.store) == DAVY_OK)) {
             check_network(&m);

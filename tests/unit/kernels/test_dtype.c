@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #include "kernels/dtype.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 /* From the format's definition. */
 static double value_of(int code) {

@@ -7,7 +7,7 @@
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 typedef struct known {
     dvk_wtype type;

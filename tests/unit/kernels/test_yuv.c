@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/kernel.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static void run(const char *op, const dvk_yuv_args *a) {
     const dvk_kernel *k = dvk_find(op, "ref");

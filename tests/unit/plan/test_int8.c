@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "core/plan/int8.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static void fill(dv_int8 *e, const double *errors, int64_t n) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};

@@ -6,9 +6,10 @@
 #include "core/base/error.h"
 #include "core/plan/arena.h"
 #include "core/exec/run.h"
-#include "tests/check.h"
-#include "tests/unit/graph/interpret.h"
-#include "tests/unit/plan/plan_networks.h"
+#include "tests/lib/check.h"
+#include "tests/lib/interpret.h"
+#include "tests/lib/plan_networks.h"
+#include "tests/lib/distance.h"
 
 static uint32_t random_state = 1;
 
@@ -130,16 +131,6 @@ static davy_result run_plan(const machine *m, const dv_tensors *weights, dv_plan
     return r;
 }
 
-static double distance(const float *a, const float *b, int64_t n) {
-    double d = 0.0;
-    double norm = 1e-30;
-    for (int64_t i = 0; i < n; i++) {
-        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(d / norm);
-}
-
 static int64_t elements(const dv_graph *g, dv_value v) {
     const dv_shape s = dv_shape_of(g, v);
     return s.n * s.h * s.w * s.c;
@@ -164,7 +155,7 @@ static void check_plan(const machine *m, const network *net, const dv_tensors *t
         CHECK(dump != NULL && strstr(dump, "arena") != NULL);
         dv_free(dump);
         CHECK(run_plan(m, t, plan, in, out) == DAVY_OK);
-        const double d = distance(out, expected, n_out);
+        const double d = relative_distance(out, expected, n_out);
         CHECKF(d < 2e-5, "%s, cpu %x%s: distance %g", net->name, (unsigned)m->services.cpu, lean ? ", lean" : "", d);
     }
     free(in);
@@ -278,8 +269,8 @@ static void test_chain(void) {
 
 int main(void) {
     test_arena();
-    for (size_t i = 0; i < DV_ARRAY_LEN(networks); i++) {
-        test_network(&networks[i]);
+    for (size_t i = 0; i < DV_ARRAY_LEN(plan_networks); i++) {
+        test_network(&plan_networks[i]);
     }
     test_dense_blocks();
     test_large_kernels();

@@ -5,11 +5,11 @@
 #include "core/base/error.h"
 #include "core/plan/plan.h"
 #include "kernels/dtype.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
-#include "tests/unit/arch/fake_convnets.h"
-#include "tests/unit/arch/fake_transformers.h"
-#include "tests/unit/plan/plan_gpus.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
+#include "tests/lib/fake_convnets.h"
+#include "tests/lib/fake_transformers.h"
+#include "tests/lib/plan_gpus.h"
 
 /* ---- how values are stored ---- */
 

@@ -2,9 +2,9 @@
  * told, none otherwise. */
 #include "core/plan/int8.h"
 #include "kernels/dtype.h"
-#include "tests/unit/arch/fake_convnets.h"
-#include "tests/unit/arch/fake_transformers.h"
-#include "tests/unit/plan/plan_gpus.h"
+#include "tests/lib/fake_convnets.h"
+#include "tests/lib/fake_transformers.h"
+#include "tests/lib/plan_gpus.h"
 
 /* Eight bits only when they were asked for, in f16 pictures, and never in the first and the last layer. */
 static void check_int8(const network *n, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t at_least) {

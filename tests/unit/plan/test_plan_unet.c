@@ -4,10 +4,10 @@
 
 #include "core/base/error.h"
 #include "core/plan/plan.h"
-#include "tests/check.h"
-#include "tests/unit/arch/fake_convnets.h"
-#include "tests/unit/arch/fake_transformers.h"
-#include "tests/unit/plan/gpus.h"
+#include "tests/lib/check.h"
+#include "tests/lib/fake_convnets.h"
+#include "tests/lib/fake_transformers.h"
+#include "tests/lib/gpus.h"
 
 static const fake_cugan_spec cugan_x2 = {.in = 3, .bottom = 3, .k = 4, .out = 3};
 

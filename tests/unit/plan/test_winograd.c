@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 enum { H = 6, C = 128, OUT = 136 }; /* two chunks, two blocks */
 enum { TAPS = C / 64 * DVK_WINOGRAD_LINES * 3 };

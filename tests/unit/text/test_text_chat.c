@@ -4,8 +4,8 @@
 #include "core/text/chat.h"
 #include "core/text/detokenizer.h"
 #include "core/vlm/template.h"
-#include "tests/unit/text/text_fixture.h"
-#include "tests/hooks.h"
+#include "tests/lib/text_fixture.h"
+#include "tests/lib/hooks.h"
 
 #define ONE      "<fake_token_around_image><global-img><image><image><fake_token_around_image>"
 #define TILE(rc) "<fake_token_around_image><row_" rc "><image><image>"
@@ -121,7 +121,7 @@ static void test_kinds(void) {
         const text_fixture f = {.added = cases[i].added};
         const dv_vlm_config c = {
             .family = cases[i].family, .vision.tower = cases[i].tower, .tokens.image = cases[i].image};
-        dv_tokenizer *t = fixture_tokenizer(&f);
+        dv_tokenizer *t = text_fixture_tokenizer(&f);
         const dv_chat_kind got = dv_template_kind(&c, t, false);
         CHECKF(got == cases[i].kind, "case %d: %s", (int)i, dv_chat_format_of(got)->name);
         dv_tokenizer_release(t);
@@ -170,7 +170,7 @@ static void test_encode(void) {
     static const text_fixture f = {.added = SPECIAL(256, "<image>") ", " SPECIAL(257, "<end_of_utterance>")};
     const dv_chat_format *smol = dv_chat_format_of(DV_CHAT_SMOLVLM);
     static const dv_chat_picture whole = {.tokens = 2};
-    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_tokenizer *t = text_fixture_tokenizer(&f);
     dv_chat_text text = {0};
     dv_ids ids = {0};
     dv_ids stops = {0};
@@ -204,7 +204,7 @@ static void test_in_front(void) {
     const dv_chat_format *ghost = dv_chat_format_of(DV_CHAT_NANOCHAT);
     static const dv_chat_picture three = {.tokens = 3};
     static const int32_t wanted[] = {256, 256, 256, 257};
-    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_tokenizer *t = text_fixture_tokenizer(&f);
     dv_chat_text text = {0};
     dv_ids ids = {0};
     CHECK_OK(dv_ids_add(&ids, 7));
@@ -227,7 +227,7 @@ static void test_no_memory(void) {
     static const text_fixture fixture = {.added = SPECIAL(256, "<image>") ", " SPECIAL(257, "<end_of_utterance>")};
     static const dv_chat_picture split = {.tokens = 9, .rows = 3, .cols = 3};
     const dv_chat_format *f = dv_chat_format_of(DV_CHAT_SMOLVLM);
-    dv_tokenizer *t = fixture_tokenizer(&fixture);
+    dv_tokenizer *t = text_fixture_tokenizer(&fixture);
     davy_result r = DAVY_E_NOMEM_HOST;
     int64_t n = 0;
     for (; r == DAVY_E_NOMEM_HOST && n < 1000; n++) {

@@ -1,7 +1,7 @@
 /* test_text_detokenizer.c - generated ids to text: whole characters, stop texts across tokens, the same as decoding at once. */
 #include "core/text/detokenizer.h"
-#include "tests/unit/text/text_fixture.h"
-#include "tests/hooks.h"
+#include "tests/lib/text_fixture.h"
+#include "tests/lib/hooks.h"
 
 static const text_fixture letters = {
     .vocabulary = "\"ab\": 256, \"cd\": 257", .merges = "\"a b\", \"c d\"", .added = SPECIAL(258, "<end>")};
@@ -194,7 +194,7 @@ static void test_no_memory(const dv_tokenizer *t) {
 }
 
 int main(void) {
-    dv_tokenizer *t = fixture_tokenizer(&letters);
+    dv_tokenizer *t = text_fixture_tokenizer(&letters);
     test_characters(t);
     test_stops(t);
     test_thoughts(t);

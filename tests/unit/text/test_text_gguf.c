@@ -1,6 +1,6 @@
 /* test_text_gguf.c - GGUF files that do not name their pre-tokeniser: told by a vocabulary that is Llama 3's, refused with any
  * other. The vocabulary is made here: its marks, its numbers, its size. */
-#include "tests/unit/text/text_fixture.h"
+#include "tests/lib/text_fixture.h"
 
 enum { PLAIN = 128000, ALL = 128256 };
 

@@ -9,8 +9,8 @@
 #include "core/base/mem.h"
 #include "core/text/tokenizer.h"
 #include "core/vlm/template.h"
-#include "tests/check.h"
-#include "tests/last_error.h"
+#include "tests/lib/check.h"
+#include "tests/lib/last_error.h"
 
 typedef struct wire {
     uint8_t p[8192];

@@ -1,6 +1,6 @@
 /* test_text_pieces.c - pieces of the pre-tokenisers, and Unicode: the vectors of the specification, form C, classes. */
 #include "core/text/tokenizer_priv.h"
-#include "tests/unit/text/text_fixture.h"
+#include "tests/lib/text_fixture.h"
 
 /* Pieces joined with '|'. */
 static void check_pieces(const dv_pretokenizer *stages, int32_t n_stages, const char *text, const char *wanted) {

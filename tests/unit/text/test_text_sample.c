@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "core/text/sample.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 enum { DRAWS = 40000 };
 

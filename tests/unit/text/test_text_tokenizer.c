@@ -1,7 +1,7 @@
 /* test_text_tokenizer.c - vocabulary, merges, added tokens, decoding, and files that are wrong. */
 #include "core/base/json.h"
-#include "tests/unit/text/text_fixture.h"
-#include "tests/hooks.h"
+#include "tests/lib/text_fixture.h"
+#include "tests/lib/hooks.h"
 
 #define ABC "\"ab\": 256, \"bc\": 257, \"abc\": 258, \"Ġa\": 259"
 
@@ -10,18 +10,18 @@ static void test_merges(void) {
     static const text_fixture other = {.vocabulary = ABC, .merges = "\"#version: 0.2\", \"b c\", \"a b\", \"a bc\""};
     static const text_fixture whole = {
         .vocabulary = ABC, .merges = "\"a b\"", .model = "\"ignore_merges\": true, \"fuse_unk\": false, "};
-    dv_tokenizer *t = fixture_tokenizer(&in_order);
+    dv_tokenizer *t = text_fixture_tokenizer(&in_order);
     check_encode(t, "abc", 0, "258");
     check_encode(t, "abbc", 0, "256 257");
     check_encode(t, "bcab a", 0, "257 256 259");
     check_encode(t, "", 0, "");
     check_encode(t, "a\nb", 0, "97 10 98");
     dv_tokenizer_release(t);
-    t = fixture_tokenizer(&other);
+    t = text_fixture_tokenizer(&other);
     check_encode(t, "abc ab", 0, "258 32 256");
     check_encode(t, "abcab", 0, "258 256");
     dv_tokenizer_release(t);
-    t = fixture_tokenizer(&whole);
+    t = text_fixture_tokenizer(&whole);
     check_encode(t, "abc", 0, "258"); /* no merge leads there */
     check_encode(t, "abcb", 0, "256 99 98");
     dv_tokenizer_release(t);
@@ -31,7 +31,7 @@ static void test_merges(void) {
 static void test_long_pieces(void) {
     static const text_fixture f = {.vocabulary = "\"aa\": 256, \"aaa\": 257, \"aaaa\": 258, \"ab\": 259, \"aab\": 260",
                                    .merges = "\"a b\", \"a a\", \"aa aa\", \"a ab\", \"aa a\""};
-    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_tokenizer *t = text_fixture_tokenizer(&f);
     for (int n = 1; n <= 200; n++) {
         char text[256];
         memset(text, 'a', (size_t)n);
@@ -76,7 +76,7 @@ static void test_added(void) {
         .post =
             "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
             "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": {}}"};
-    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_tokenizer *t = text_fixture_tokenizer(&f);
     check_encode(t, "a<s>b", 0, "97 256 98");
     check_encode(t, "<s><s><s>", 0, "257 256");
     check_encode(t, "a  <l> b", 0, "97 258 32 98");
@@ -108,7 +108,7 @@ static void test_unknown_bytes(void) {
     static const char *const wanted[] = {"99 99", "98 98 99 98 99", "98 99 98 99"};
     for (size_t i = 0; i < DV_ARRAY_LEN(models); i++) {
         const text_fixture f = {.model = models[i]};
-        blob b = fixture_json(&f);
+        blob b = text_fixture_json(&f);
         dv_tokenizer *t = NULL;
         char *a = NULL;
         for (size_t k = 0; a == NULL && k + 4 < b.n; k++) {
@@ -152,7 +152,7 @@ static void test_decode(void) {
         {{-1, 5000, 97}, 3, false, "a"},
         {{0}, 0, false, ""},
     };
-    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_tokenizer *t = text_fixture_tokenizer(&f);
     for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
         char *text = NULL;
         uint64_t n = 0;
@@ -167,7 +167,7 @@ static void test_decode(void) {
 
 static void refused(const text_fixture *f, davy_result code, const char *message) {
     dv_tokenizer *t = NULL;
-    CHECK_FAILS(fixture_open(f, &t), code, message);
+    CHECK_FAILS(text_fixture_open(f, &t), code, message);
     CHECKF(strncmp(last_error(), "tokenizer.json: ", 16) == 0, "the message names the file: %s", last_error());
     CHECK(t == NULL);
 }
@@ -236,7 +236,7 @@ static void test_refused(void) {
     static const text_fixture allowed = {.model = "\"byte_fallback\": true, \"dropout\": null, "
                                                   "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": null, ",
                                          .decoder = "null"};
-    dv_tokenizer_release(fixture_tokenizer(&allowed));
+    dv_tokenizer_release(text_fixture_tokenizer(&allowed));
 }
 
 /* vocab and merges are read by a reader of their own. */
@@ -245,7 +245,7 @@ static void test_json_text(void) {
         .vocabulary = "\n\t\"\\u0061b\" :256 , \"\\ud83d\\ude00\": 257, \"\\u0120\\u0061\": 258, \"\\\"\\\\\": 259, "
                       "\"\\/b\": 260",
         .merges = " [ \"\\u0061\" , \"\\u0062\" ] ,\n\"\\u0120 a\", [\"\\\"\", \"\\\\\"], \"/ b\" "};
-    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_tokenizer *t = text_fixture_tokenizer(&f);
     check_encode(t, "ab a \"\\", 0, "256 258 32 259");
     CHECK(dv_tokenizer_find(t, "\xf0\x9f\x98\x80") == 257 && dv_tokenizer_find(t, "/b") == 260);
     dv_tokenizer_release(t);
@@ -278,7 +278,7 @@ static void test_json_text(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
         refused(&cases[i].f, DAVY_E_FORMAT, cases[i].message);
     }
-    blob b = fixture_json(&f); /* cut anywhere, it is an error */
+    blob b = text_fixture_json(&f); /* cut anywhere, it is an error */
     for (size_t n = 0; n < b.n; n += n < 300 ? 1 : 7) {
         dv_tokenizer *none = NULL;
         char *copy = malloc(n + 1);
@@ -303,7 +303,7 @@ static void test_no_memory(void) {
         char *text = NULL;
         uint64_t bytes = 0;
         dv_alloc_fail_after(n);
-        r = fixture_open(&f, &t);
+        r = text_fixture_open(&f, &t);
         r = r < 0 ? r : dv_encode(t, "abc<|x|> e\xcc\x81", 12, 0, &ids);
         r = r < 0 ? r : dv_decode(t, ids.p, ids.n, false, &text, &bytes);
         dv_alloc_fail_after(-1);

@@ -3,7 +3,7 @@
 
 #include "core/base/profile.h"
 #include "core/tiles/engine_plan.h"
-#include "tests/unit/tiles/engine_networks.h"
+#include "tests/lib/engine_fixture.h"
 
 /* ---- the same bits on any number of threads ---- */
 
@@ -15,7 +15,7 @@ static void check_threads(fixture_spec spec, dv_tensors *(*make)(void), const qu
         result r = {0};
         spec.threads = threads[i];
         spec.tensors = make != NULL ? make() : NULL;
-        if (!fixture_open(&f, &spec)) {
+        if (!engine_fixture_open(&f, &spec)) {
             continue;
         }
         CHECKF(ask(&f, q, &r) == DAVY_OK, "%s: %s", what, last_error());
@@ -25,7 +25,7 @@ static void check_threads(fixture_spec spec, dv_tensors *(*make)(void), const qu
             CHECKF(same_bits(&r, &first), "%s: %d threads give other bits", what, (int)threads[i]);
             free(r.data);
         }
-        fixture_close(&f);
+        engine_fixture_close(&f);
     }
     free(first.data);
 }
@@ -69,7 +69,7 @@ static int32_t cancelled(void *user) {
 static void test_control(void) {
     fixture f;
     const fixture_spec spec = {.path = MODEL, .threads = 2, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result r = {0};
@@ -108,7 +108,7 @@ static void test_control(void) {
     CHECK(ask(&f, &q, &r) == DAVY_OK && same_bits(&r, &good));
     free(r.data);
     free(good.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* ---- caches ---- */
@@ -116,7 +116,7 @@ static void test_control(void) {
 static void test_caches(void) {
     fixture f;
     const fixture_spec spec = {.path = MODEL, .threads = 2, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     dv_heap *heap = f.services.heap;
@@ -147,7 +147,7 @@ static void test_caches(void) {
     CHECK(ask(&f, &q, &r) == DAVY_OK && same_bits(&r, &first));
     free(r.data);
     free(first.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 typedef struct runner {
@@ -172,7 +172,7 @@ static void run_some(void *arg) {
 static void test_many_callers(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 2, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     const question q = {.stage = DV_STAGE_DECODE, .c = 4, .h = 12, .w = 12};
@@ -191,7 +191,7 @@ static void test_many_callers(void) {
     CHECKF(atomic_load(&r.right) == 24, "%d of 24 runs are right", (int)atomic_load(&r.right));
     CHECK(dv_heap_peak(f.services.heap) <= dv_heap_budget(f.services.heap));
     free(expected.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* ---- various ---- */
@@ -201,7 +201,7 @@ static void test_grey(void) {
         fixture f;
         const fixture_spec spec = {
             .path = MODEL, .threads = 2, .cpu = dvk_cpu_detect(), .compute = bf16 ? DAVY_DTYPE_BF16 : 0};
-        if (!fixture_open(&f, &spec)) {
+        if (!engine_fixture_open(&f, &spec)) {
             return;
         }
         result rgb = {0};
@@ -220,7 +220,7 @@ static void test_grey(void) {
         CHECKF(largest < 1e-6, "luma is off by %g", largest);
         free(rgb.data);
         free(grey.data);
-        fixture_close(&f);
+        engine_fixture_close(&f);
     }
 }
 
@@ -246,7 +246,7 @@ static void check_dumps(const dv_engine *e) {
 static void test_facts(void) {
     fixture f;
     const fixture_spec spec = {.path = MODEL, .threads = 1, .cpu = 0};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     davy_model_info info = {.struct_size = sizeof info};
@@ -255,18 +255,18 @@ static void test_facts(void) {
     CHECKF(info.weight_bytes == 2 * 115756, "%llu", (unsigned long long)info.weight_bytes);
     CHECK((info.features & DAVY_MODEL_TILES_EXACT) != 0 && info.scale_num == 2 && info.compute == DAVY_DTYPE_F32);
     check_dumps(f.engine);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 static void test_profiled(void) {
     fixture f;
     const fixture_spec spec = {.path = MODEL, .threads = 2, .cpu = dvk_cpu_detect()};
     dv_profile *profile = dv_profile_create();
-    if (!CHECK(profile != NULL) || !fixture_open(&f, &spec)) {
+    if (!CHECK(profile != NULL) || !engine_fixture_open(&f, &spec)) {
         dv_profile_release(profile);
         return;
     }
-    fixture_close(&f);
+    engine_fixture_close(&f);
     /* The engine copies its services, so the profile must be set first. */
     dv_services services = {.heap = dv_heap_create(NULL, 0), .cpu = dvk_cpu_detect(), .profile = profile};
     CHECK(dv_pool_create(2, &services.pool) == DAVY_OK);
@@ -283,7 +283,7 @@ static void test_profiled(void) {
     CHECK(json != NULL && strstr(json, "body.24") != NULL && strstr(json, "\"load\"") != NULL &&
           strstr(json, "conv2d") != NULL);
     dv_free(json);
-    fixture_close(&f);
+    engine_fixture_close(&f);
     dv_profile_release(profile);
 }
 

@@ -1,6 +1,6 @@
 /* test_engine_int8.c - int8 convolutions on the CPU, in whole runs. They are chosen if they are faster, stay close to f32, and give the
  * same bits on any number of threads. If no int8 kernel is faster, the engine uses f32. */
-#include "tests/unit/tiles/engine_networks.h"
+#include "tests/lib/engine_fixture.h"
 
 static dv_tensors *wide_compact(void) {
     return fake_compact(64, 4, 2);
@@ -14,14 +14,14 @@ static int run_once(const fixture_spec *spec, dv_tensors *(*make)(void), const q
     fixture f;
     fixture_spec now = *spec;
     now.tensors = make();
-    if (!fixture_open(&f, &now)) {
+    if (!engine_fixture_open(&f, &now)) {
         return 0;
     }
     davy_model_info info = {.struct_size = sizeof info};
     dv_engine_info(f.engine, &info);
     *as = info.compute;
     const int good = CHECKF(ask(&f, q, r) == DAVY_OK, "%s", last_error());
-    fixture_close(&f);
+    engine_fixture_close(&f);
     return good;
 }
 
@@ -77,23 +77,23 @@ static void test_budget(dv_tensors *(*make)(void), const question *q) {
     fixture_spec spec = {.tensors = make(), .threads = 1, .cpu = dvk_cpu_detect(), .budget = 1u << 30};
     uint64_t least = 0;
     result r = {0};
-    for (int runs = fixture_open(&f, &spec); runs;) {
+    for (int runs = engine_fixture_open(&f, &spec); runs;) {
         CHECK(dv_engine_unload(f.engine) == DAVY_OK);
         runs = ask(&f, q, &r) == DAVY_OK;
         least = runs ? dv_heap_budget(f.services.heap) : least;
         dv_heap_set_budget(f.services.heap, dv_heap_budget(f.services.heap) / 16 * 15);
         free(r.data);
     }
-    fixture_close(&f);
+    engine_fixture_close(&f);
     spec.tensors = make();
     spec.budget = least;
     spec.compute = DAVY_DTYPE_INT8;
-    if (CHECK(least < 1u << 26) && fixture_open(&f, &spec)) {
+    if (CHECK(least < 1u << 26) && engine_fixture_open(&f, &spec)) {
         CHECKF(ask(&f, q, &r) == DAVY_OK, "%s", last_error());
         free(r.data);
         CHECK(dv_heap_peak(f.services.heap) <= least);
     }
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 static void test_budgets(void) {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "core/tiles/engine_plan.h"
-#include "tests/unit/tiles/engine_networks.h"
-#include "tests/unit/arch/fake_convnets.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/fake_convnets.h"
 
 static const fake_cugan_spec x2 = {.in = 3, .bottom = 3, .k = 4, .out = 3};
 
@@ -31,7 +31,7 @@ static dv_tensors *narrow_cunet(void) {
 /* With generated weights, nearly all of the output comes from the biases and not from the picture. This changes the weights before
  * they are packed. */
 static bool open_excited(fixture *f, const fixture_spec *spec) {
-    if (!fixture_open(f, spec)) {
+    if (!engine_fixture_open(f, spec)) {
         return false;
     }
     for (int64_t i = 0; i < f->engine->tensors->count; i++) {
@@ -74,7 +74,7 @@ static void check_family(const char *name, dv_tensors *(*make)(void), davy_dtype
         CHECKF((info.features & DAVY_MODEL_TILES_EXACT) != 0 && f.engine->reach[DV_STAGE_UPSCALE].n_means == 4, "%s",
                name);
         check_size(&f, name, (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 103, .w = 131, .grey = true}, bound);
-        fixture_close(&f);
+        engine_fixture_close(&f);
     }
 }
 
@@ -95,7 +95,7 @@ static void test_without(void) {
     CHECKF(relative(&r, &whole) > 1e-3, "distance %g", relative(&r, &whole));
     free(r.data);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* Tiles with less overlap than the network's reach still share its means. */
@@ -114,7 +114,7 @@ static void test_less_shared(void) {
     CHECKF(relative(&r, &whole) < 0.02, "distance %g", relative(&r, &whole));
     free(r.data);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* The same bits on any number of threads. */
@@ -129,7 +129,7 @@ static void test_threads(void) {
             CHECKF(ask(&f, &q, threads == 1 ? &first : &r) == DAVY_OK, "%s", last_error());
             CHECKF(threads == 1 || same_bits(&r, &first), "%d threads: other bits", (int)threads);
             free(r.data);
-            fixture_close(&f);
+            engine_fixture_close(&f);
         }
     }
     free(first.data);
@@ -159,7 +159,7 @@ static void test_budgets(void) {
     }
     CHECKF(tiled > 1, "%d budgets gave tiles", tiled);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* ---- progress and cancellation ---- */
@@ -210,7 +210,7 @@ static void test_control(void) {
     CHECK(ask(&f, &q, &r) == DAVY_OK && same_bits(&r, &good));
     free(r.data);
     free(good.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 int main(void) {

@@ -1,13 +1,13 @@
 /* test_engine_memory.c - an engine with little memory: budgets, weights freed and packed again, failing allocations. */
 #include <stdatomic.h>
 
-#include "tests/unit/tiles/engine_networks.h"
-#include "tests/hooks.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/hooks.h"
 
 static void test_budgets(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow(), .threads = 2, .cpu = 0};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result whole = {0};
@@ -39,14 +39,14 @@ static void test_budgets(void) {
     result r = {0};
     CHECK(ask(&f, &q, &r) == DAVY_E_BUDGET);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* If the weights of Winograd kernels do not fit, kernels with smaller weights are chosen. */
 static void test_lean(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 1, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result usual = {0};
@@ -61,14 +61,14 @@ static void test_lean(void) {
     CHECKF(relative(&lean, &usual) < 1e-4, "distance %g", relative(&lean, &usual));
     free(usual.data);
     free(lean.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* Weights packed for a small picture must not take the memory of a large one: they are freed for smaller ones. */
 static void test_repacking(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 1, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     dv_heap *heap = f.services.heap;
@@ -91,22 +91,22 @@ static void test_repacking(void) {
     free(r.data);
     CHECK(ask(&f, &small, &r) == DAVY_OK);
     free(r.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* If not all f32 copies fit beside the packed weights, the weights are packed a few at a time. */
 static void test_small_batches(void) {
     fixture f;
     fixture_spec spec = {.tensors = narrow(), .threads = 1, .cpu = 0};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     CHECK(dv_engine_load(f.engine, NULL) == DAVY_OK);
     const uint64_t weights = dv_heap_used(f.services.heap, DV_MEM_WEIGHTS);
-    fixture_close(&f);
+    engine_fixture_close(&f);
     spec.tensors = narrow();
     spec.budget = weights + weights / 4;
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     CHECKF(dv_engine_load(f.engine, NULL) == DAVY_OK, "%s", last_error());
@@ -117,7 +117,7 @@ static void test_small_batches(void) {
     CHECKF(ask(&f, &q, &r) == DAVY_OK, "%s", last_error());
     CHECK(r.info.workspace_bytes < weights / 4);
     free(r.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 typedef struct long_run { /* a run that pauses while it holds its memory */
@@ -149,7 +149,7 @@ static void run_long(void *arg) {
 static void test_unload_under_a_run(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow(), .threads = 1, .cpu = 0};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result want = {0};
@@ -185,7 +185,7 @@ static void test_unload_under_a_run(void) {
     free(want.data);
     free(first.r.data);
     free(second.r.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 #if defined(__SANITIZE_THREAD__)

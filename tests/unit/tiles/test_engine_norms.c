@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "core/tiles/engine_plan.h"
-#include "tests/unit/tiles/engine_networks.h"
-#include "tests/unit/arch/fake_convnets.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/fake_convnets.h"
 
 static dv_tensors *square(void) {
     return fake_plksr((fake_plksr_spec){.real = 1, .nf = 16, .blocks = 3, .scale = 2, .k = 5, .gates = 1});
@@ -34,7 +34,7 @@ static void check_family(const char *name, dv_tensors *t, davy_dtype compute, do
     static const dv_tiling tilings[] = {{70, 61, 0}, {57, 1000, 0}, {80, 0, 50}};
     fixture f;
     const fixture_spec spec = spec_of(t, 2, compute);
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     const dv_reach *reach = &f.engine->reach[DV_STAGE_UPSCALE];
@@ -51,7 +51,7 @@ static void check_family(const char *name, dv_tensors *t, davy_dtype compute, do
         free(r.data);
     }
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 static void test_families(void) {
@@ -65,7 +65,7 @@ static void test_families(void) {
 static void test_samples(void) {
     fixture f;
     const fixture_spec spec = spec_of(samples(), 2, DAVY_DTYPE_F32);
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     davy_model_info info = {.struct_size = sizeof info};
@@ -81,14 +81,14 @@ static void test_samples(void) {
     CHECKF(relative(&r, &whole) < 1e-5, "distance %g", relative(&r, &whole));
     free(r.data);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* Shows that the bounds above are strict: with statistics of each tile this picture would differ clearly. */
 static void test_without(void) {
     fixture f;
     const fixture_spec spec = spec_of(square(), 2, DAVY_DTYPE_F32);
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result whole = {0};
@@ -101,7 +101,7 @@ static void test_without(void) {
     CHECKF(relative(&r, &whole) > 1e-3, "distance %g", relative(&r, &whole));
     free(r.data);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* The same bits on any number of threads. */
@@ -113,11 +113,11 @@ static void test_threads(void) {
         fixture f;
         result r = {0};
         const fixture_spec spec = spec_of(square(), threads, DAVY_DTYPE_F32);
-        if (fixture_open(&f, &spec)) {
+        if (engine_fixture_open(&f, &spec)) {
             CHECKF(ask(&f, &q, threads == 1 ? &first : &r) == DAVY_OK, "%s", last_error());
             CHECKF(threads == 1 || same_bits(&r, &first), "%d threads: other bits", (int)threads);
             free(r.data);
-            fixture_close(&f);
+            engine_fixture_close(&f);
         }
     }
     free(first.data);
@@ -136,7 +136,7 @@ static void test_budgets(void) {
     fixture f;
     dv_log log = {.fn = note, .level = DAVY_LOG_WARN};
     const fixture_spec spec = spec_of(near(), 2, DAVY_DTYPE_F32);
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     f.engine->services.log = &log;
@@ -162,7 +162,7 @@ static void test_budgets(void) {
     }
     CHECKF(shared > 0 && own > 0, "%d budgets were enough to share, %d were not", shared, own);
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* ---- progress and cancellation ---- */
@@ -190,7 +190,7 @@ static int32_t cancelled(void *user) {
 static void test_control(void) {
     fixture f;
     const fixture_spec spec = spec_of(square(), 2, DAVY_DTYPE_F32);
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result good = {0};
@@ -213,7 +213,7 @@ static void test_control(void) {
     CHECK(ask(&f, &q, &r) == DAVY_OK && same_bits(&r, &good));
     free(r.data);
     free(good.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 int main(void) {

@@ -1,10 +1,10 @@
 /* test_engine_tiles.c - runs in tiles: unchanged results, the report of exact tiles, and invalid requests. */
-#include "tests/unit/tiles/engine_networks.h"
+#include "tests/lib/engine_fixture.h"
 
 static void check_exact_tiles(uint32_t cpu) {
     fixture f;
     const fixture_spec spec = {.tensors = cpu == 0 ? narrow() : NULL, .path = MODEL, .threads = 2, .cpu = cpu};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result whole = {0};
@@ -20,14 +20,14 @@ static void check_exact_tiles(uint32_t cpu) {
         free(r.data);
     }
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* An input of odd size that is unshuffled by 2: tiles must stay on the even grid and pad at the picture's end. */
 static void test_odd_sizes(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_rrdb(12), .threads = 2, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result whole = {0};
@@ -42,7 +42,7 @@ static void test_odd_sizes(void) {
         free(r.data);
     }
     free(whole.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* Counts the output samples in which two results differ by more than `bound`. */
@@ -58,7 +58,7 @@ static int64_t differing(const result *a, const result *b, double bound) {
 static void test_faded_tiles(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow(), .threads = 2, .cpu = 0};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     result whole = {0};
@@ -80,14 +80,14 @@ static void test_faded_tiles(void) {
     CHECK(differing(&r, &whole, 0.0) > 0);
     free(whole.data);
     free(r.data);
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* A network with group norms and attention: tiles change its result, but every sample is a mean of at most two tiles. */
 static void test_global_tiles(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 2, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     const question stages[] = {{.stage = DV_STAGE_DECODE, .c = 4, .h = 40, .w = 56, .tiling = {24, 24, 8}},
@@ -103,7 +103,7 @@ static void test_global_tiles(void) {
         free(whole.data);
         free(r.data);
     }
-    fixture_close(&f);
+    engine_fixture_close(&f);
 }
 
 /* The graphs decide whether tiles are exact. They are not with a norm over the whole picture or with a very long reach. */
@@ -119,11 +119,11 @@ static void test_exactness_reported(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
         fixture f;
         const fixture_spec spec = {.tensors = cases[i].tensors, .threads = 1, .cpu = 0};
-        if (fixture_open(&f, &spec)) {
+        if (engine_fixture_open(&f, &spec)) {
             davy_model_info info = {.struct_size = sizeof info};
             dv_engine_info(f.engine, &info);
             CHECKF(((info.features & DAVY_MODEL_TILES_EXACT) != 0) == cases[i].exact, "case %d", (int)i);
-            fixture_close(&f);
+            engine_fixture_close(&f);
         }
     }
 }
@@ -132,7 +132,7 @@ static void test_bad_requests(void) {
     fixture f;
     result r = {0};
     const fixture_spec spec = {.path = MODEL, .threads = 1, .cpu = dvk_cpu_detect()};
-    if (!fixture_open(&f, &spec)) {
+    if (!engine_fixture_open(&f, &spec)) {
         return;
     }
     question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 100, .w = 100, .tiling = {20, 20, 0}};
@@ -143,14 +143,15 @@ static void test_bad_requests(void) {
     CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE && strstr(last_error(), "channels") != NULL);
     q = (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 0, .w = 10};
     CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE);
-    fixture_close(&f);
+    engine_fixture_close(&f);
     const fixture_spec folded = {.tensors = small_rrdb(12), .threads = 1, .cpu = 0};
-    if (fixture_open(&f, &folded)) { /* the message has the requested tile, not the one rounded to the network's grid */
+    if (engine_fixture_open(
+            &f, &folded)) { /* the message has the requested tile, not the one rounded to the network's grid */
         q = (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 120, .w = 121, .tiling = {1, 3, 0}};
         CHECKF(ask(&f, &q, &r) == DAVY_E_INVALID && strstr(last_error(), "tile of 1 x 3 is") != NULL, "%s",
                last_error());
         CHECK(strstr(last_error(), "multiples of 2") != NULL && strchr(last_error(), '-') == NULL);
-        fixture_close(&f);
+        engine_fixture_close(&f);
     }
 }
 

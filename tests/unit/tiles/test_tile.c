@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "core/tiles/tile.h"
-#include "tests/check.h"
+#include "tests/lib/check.h"
 
 static void check_axis(const dv_axis_desc *d) {
     dv_axis a = {0};

@@ -8,7 +8,8 @@
 #include "core/exec/steps.h"
 #include "kernels/dtype.h"
 #include "kernels/lm.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
+#include "tests/lib/distance.h"
 
 enum { TOKENS = 37, WIDTH = 576, HEADS = 9, KV = 3, HEAD = 64, FFN = 1536, MAX = 16 };
 
@@ -151,16 +152,6 @@ static void add_attention(run *r, dvk_rows qkv, dvk_rows mixed) {
     add(r, "attention_kv", &a, sizeof a);
 }
 
-static double relative_error(const float *got, const float *want, int64_t n) {
-    double error = 0.0;
-    double power = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        error += (double)(got[i] - want[i]) * (double)(got[i] - want[i]);
-        power += (double)want[i] * (double)want[i];
-    }
-    return sqrt(error / power);
-}
-
 static void test_block(const tensors *files, dv_pool *pool, bool plain, dvk_form form, double bound) {
     run *r = calloc(1, sizeof *r);
     *r = (run){.files = files, .plain = plain, .form = form};
@@ -183,7 +174,7 @@ static void test_block(const tensors *files, dv_pool *pool, bool plain, dvk_form
     dv_steps *steps = NULL;
     CHECK_OK(dv_steps_create(pool, r->list, r->n, &steps));
     CHECK_OK(dv_steps_run(steps));
-    const double error = relative_error(x.data, values(r, files->ref, "after_blk0"), TOKENS * WIDTH);
+    const double error = relative_distance(x.data, values(r, files->ref, "after_blk0"), TOKENS * WIDTH);
     printf("%s, activations %d: relative error %.2e\n", plain ? "references" : "kernels", (int)form, error);
     CHECKF(error <= bound, "block 0, plain %d, activations %d: relative error %g, allowed %g", plain, (int)form, error,
            bound);

@@ -2,9 +2,9 @@
  * join, leave and are put back at any token. */
 #include "core/vlm/batch_pages.h"
 #include "core/vlm/decoder.h"
-#include "tests/unit/vlm/vlm_kinds.h"
-#include "tests/unit/vlm/vlm_together.h"
-#include "tests/hooks.h"
+#include "tests/lib/vlm_kinds.h"
+#include "tests/lib/vlm_together.h"
+#include "tests/lib/hooks.h"
 
 /* ---- pages ---- */
 
@@ -33,7 +33,7 @@ static void test_pages(void) {
 
 static void test_equal(const kind *k) {
     fixture f;
-    if (start(&f, k)) {
+    if (kind_start(&f, k)) {
         test_ways(&f, k->chunk, 40);
     }
     fixture_end(&f);
@@ -53,7 +53,7 @@ static void test_limits(void) {
     int32_t left = 1000;
     const kind k = {.compute = DVK_F32};
     const dv_batch_options o = {.context = 20, .cancel = count_down, .user = &left};
-    if (start(&f, &k) && CHECK_OK(dv_batch_open(&f.model, &o, &b))) {
+    if (kind_start(&f, &k) && CHECK_OK(dv_batch_open(&f.model, &o, &b))) {
         CHECK(dv_batch_context(b) == 20 && dv_batch_sequences(b) == DVK_FEW);
         q.n = 21;
         q.generate = (dv_generate){.sample = {.top_p = 1, .repetition_penalty = 1},
@@ -107,7 +107,7 @@ static void test_out_of_memory(bool qwen3) {
     fixture f;
     question *questions = calloc(3, sizeof *questions);
     const kind k = {.qwen3 = qwen3, .compute = DVK_F32};
-    bool ok = start(&f, &k) && CHECK(questions != NULL);
+    bool ok = kind_start(&f, &k) && CHECK(questions != NULL);
     for (int i = 0; ok && i < 3; i++) {
         ok = make_question(&f, i, &questions[i]);
         if (ok) {
@@ -119,7 +119,7 @@ static void test_out_of_memory(bool qwen3) {
     int64_t n = 0;
     for (; ok && r == DAVY_E_NOMEM_HOST && n < 10000; n++) {
         dv_alloc_fail_after(n);
-        r = live(&f, questions, 3);
+        r = ask_until_error(&f, questions, 3);
         dv_alloc_fail_after(-1);
         CHECK(dv_heap_used(f.heap, DV_MEM_WORKSPACE) == before);
     }

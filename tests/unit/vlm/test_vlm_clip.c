@@ -2,7 +2,7 @@
  * front, an earlier layer's output without the last norm, quick GELU. */
 #include <math.h>
 
-#include "tests/unit/vlm/vlm_fixture.h"
+#include "tests/lib/vlm_fixture.h"
 
 #define CLIP                                                                                                           \
     "{\"model_type\":\"llava\",\"image_token_index\":90,\"vision_feature_layer\":-2,"                                  \

@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "core/vlm/pil_resize.h"
-#include "tests/unit/base/file_check.h"
-#include "tests/unit/vlm/vlm_configs.h"
-#include "tests/hooks.h"
+#include "tests/lib/file_check.h"
+#include "tests/lib/vlm_configs.h"
+#include "tests/lib/hooks.h"
 
 static dv_vlm_config good(const char *config, const char *preprocessor) {
     dv_vlm_config c = {0};

@@ -1,8 +1,8 @@
 /* test_vlm_few.c - a few tokens in one pass have the bits that each has alone, and so tokens that are looked up change
  * nothing. */
 #include "core/vlm/decoder.h"
-#include "tests/unit/vlm/vlm_kinds.h"
-#include "tests/unit/vlm/vlm_lookup.h"
+#include "tests/lib/vlm_kinds.h"
+#include "tests/lib/vlm_lookup.h"
 
 enum { VOCAB = 96, MOST = 128 };
 
@@ -14,7 +14,7 @@ static void test_rows(const kind *k) {
     dv_decoder *d = NULL;
     float *alone = calloc((size_t)DVK_FEW * VOCAB, sizeof *alone);
     int32_t ids[DVK_FEW], place[DVK_FEW], positions[3 * DVK_FEW];
-    const bool ok = start(&f, k) && CHECK(alone != NULL);
+    const bool ok = kind_start(&f, k) && CHECK(alone != NULL);
     const dv_decoder_desc desc = {.config = &f.model.config,
                                   .weights = f.model.weights,
                                   .heap = f.heap,
@@ -59,7 +59,7 @@ static void test_rows(const kind *k) {
 
 static void test_found(const kind *k) {
     fixture f;
-    if (start(&f, k)) {
+    if (kind_start(&f, k)) {
         test_lookup(&f);
     }
     fixture_end(&f);

@@ -1,6 +1,6 @@
 /* test_vlm_gguf.c - configurations from GGUF: a text model and an mmproj of every projector, made here, and a real file. */
 #include "core/vlm/config.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 typedef struct gguf {
     blob keys, tensors;

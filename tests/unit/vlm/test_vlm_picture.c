@@ -4,8 +4,8 @@
 
 #include "core/vlm/picture.h"
 #include "kernels/kernel.h"
-#include "tests/unit/base/file_check.h"
-#include "tests/unit/vlm/vlm_configs.h"
+#include "tests/lib/file_check.h"
+#include "tests/lib/vlm_configs.h"
 
 static dv_vlm_config config_of(const char *json) {
     dv_vlm_config c = {0};

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "core/vlm/positions.h"
-#include "tests/unit/base/file_check.h"
+#include "tests/lib/file_check.h"
 
 static dv_vlm_config qwen(dv_vlm_family family) {
     dv_vlm_config c = {.family = family};

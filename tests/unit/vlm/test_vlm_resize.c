@@ -4,8 +4,8 @@
 #include "core/vlm/pil_resize.h"
 #include "core/vlm/pil_rows.h"
 #include "kernels/kernel.h"
-#include "tests/unit/base/file_check.h"
-#include "tests/hooks.h"
+#include "tests/lib/file_check.h"
+#include "tests/lib/hooks.h"
 
 /* Rows apart, and nothing behind the last pixel, so that a checker of memory sees a byte too far. */
 static size_t bytes_of(const dv_rgb8 *p) {

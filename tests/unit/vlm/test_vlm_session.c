@@ -2,8 +2,8 @@
  * no memory asked for while a token is made. */
 #include <math.h>
 
-#include "tests/unit/vlm/vlm_fixture.h"
-#include "tests/hooks.h"
+#include "tests/lib/vlm_fixture.h"
+#include "tests/lib/hooks.h"
 
 enum { VOCAB = 96 };
 

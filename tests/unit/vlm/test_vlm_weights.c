@@ -1,8 +1,8 @@
 /* test_vlm_weights.c - tensors of captioning models: names, shapes, tied heads, formats, files that lie. */
 #include <math.h>
 
-#include "tests/unit/vlm/vlm_fixture.h"
-#include "tests/hooks.h"
+#include "tests/lib/vlm_fixture.h"
+#include "tests/lib/hooks.h"
 
 static dv_tensor_ref *ref_of(dv_tensors *t, const char *name) {
     for (int64_t i = 0; i < t->count; i++) {

@@ -1,0 +1,22 @@
+/* fake_transformers.h - fake_networks.h's like for SwinIR, SRFormer, DRCT, HAT, DAT, RGT and ATD, small. */
+#ifndef DV_TESTS_FAKE_TRANSFORMERS_H
+#define DV_TESTS_FAKE_TRANSFORMERS_H
+
+#include "tests/lib/fake_networks.h"
+
+/* direct: tail "pixelshuffledirect", and three convolutions where there is one otherwise */
+dv_tensors *fake_swinir(int64_t c, int64_t heads, int64_t window, int direct);
+
+/* window: in pixels */
+dv_tensors *fake_srformer(int64_t c, int64_t heads, int64_t window);
+
+dv_tensors *fake_drct(int64_t c, int64_t growth, int64_t window);
+dv_tensors *fake_hat(int64_t c, int64_t heads, int64_t window, int64_t keys);
+dv_tensors *fake_rgt(int64_t c, int64_t heads);
+
+/* of: window, tokens, channels of a query */
+dv_tensors *fake_atd(int64_t c, int64_t heads, const int64_t of[3]);
+
+dv_tensors *fake_dat(int64_t c, int64_t heads);
+
+#endif

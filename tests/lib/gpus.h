@@ -1,0 +1,11 @@
+/* gpus.h - cards that plans are made for where there is none: about a T4, an A100 and an H100. */
+#ifndef DV_TESTS_GPUS_H
+#define DV_TESTS_GPUS_H
+
+#include "kernels/cuda/cuda.h"
+
+extern const dvk_cuda_caps turing;
+extern const dvk_cuda_caps ampere;
+extern const dvk_cuda_caps hopper;
+
+#endif

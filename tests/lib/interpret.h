@@ -1,0 +1,34 @@
+/* interpret.h - runs a graph node by node with plain loops, every value in memory of its own, before fusing or after.
+ * What fuse.c does is right when both ways give the same numbers. It shares no code with the kernels. */
+#ifndef DV_TESTS_INTERPRET_H
+#define DV_TESTS_INTERPRET_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/graph.h"
+#include "tests/lib/interpret_dictionary.h"
+#include "tests/lib/interpret_gate.h"
+#include "tests/lib/interpret_move.h"
+#include "tests/lib/interpret_window.h"
+
+typedef struct interpreter {
+    const dv_graph *g;
+    float **values; /* NHWC, n = 1 */
+    float **params;
+    float **scale, **shift; /* of group norms, by node */
+} interpreter;
+
+size_t in_count(dv_shape s);
+int in_params(interpreter *it);
+
+/* Computes every value of the graph. 0: the weights could not be read. in_release comes after it in any case. */
+int in_run(interpreter *it, const dv_graph *g, const float *input);
+
+void in_release(interpreter *it);
+
+/* input and output are NHWC. 0: the weights could not be read. */
+int interpret(const dv_graph *g, const float *input, float *output);
+
+#endif
