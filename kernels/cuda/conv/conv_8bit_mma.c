@@ -1,7 +1,7 @@
-/* conv_8bit_mma.c - "cuda/fp8/mma", "cuda/int8/mma": which block a convolution is cut into, its launches, its packed
- * weights: [phase][chunk of input channels][tap][output channel, to a multiple of 8][input channel of the chunk] of E4M3
- * or 8-bit integers, room that blocks with too many channels read and ignore, then [phase][output channel] of what a sum
- * counts for. */
+/* conv_8bit_mma.c - host side of "cuda/fp8/mma" and "cuda/int8/mma": block sizes, launches and packed weights. The
+ * weights are [phase][chunk of input channels][tap][output channel, to a multiple of 8][input channel of the chunk] of
+ * E4M3 or 8-bit integers. Padding follows, which blocks with too many channels read and ignore. At the end is
+ * [phase][output channel] of the value of one unit of a sum. */
 #include "kernels/cuda/conv/conv_8bit_mma.h"
 
 #include <stdio.h>
@@ -37,8 +37,8 @@ static int conv_is_int8(const dvk_conv2d_args *a) {
     return a->compute == DVK_INT8;
 }
 
-/* Numbers of bf16 have no prologue. What a block reads behind the last channel has weights of zero: it is any number, but
- * not a scale. */
+/* bf16 has no prologue. Values behind the last channel have zero weights, so they are arbitrary in products, but not in
+ * the maximum for the scale. */
 static int conv_int8_serves(const dvk_conv2d_args *a, const dvk_cuda_caps *caps) {
     const int plain = a->pro.scale == NULL && a->pro.act == DVK_ACT_NONE;
     return a->compute == DVK_INT8 && dvk_int8_serves(a) && a->x.dtype == a->y.dtype &&
@@ -59,12 +59,12 @@ static const char *conv_stored(const dvk_conv2d_args *a) {
     return a->x.dtype == DVK_BF16 ? "_bf16" : "";
 }
 
-/* Whether x is scaled by its largest values, which are found first. */
+/* 1 if x is scaled by its maxima, which a first launch computes. */
 static int conv_measures(const dvk_conv2d_args *a) {
     return conv_is_int8(a) || a->pro.scale == NULL;
 }
 
-/* A matrix product is one of each picture: pictures do not share factors. */
+/* A matrix product runs over each picture separately: pictures do not share factors. */
 static conv_shape conv_8bit_shape(const dvk_conv2d_args *a) {
     conv_shape s = conv_shape_of(a);
     if (s.flat == 2) {
@@ -88,13 +88,13 @@ static int conv_stats_fit(const conv_shape *s, const conv_block_size *z, int64_t
     return groups > 0 && s->c_out % groups == 0 && (z->n >= s->c_out || z->n % (s->c_out / groups) == 0);
 }
 
-/* log2 of the pieces of a pixel that are in shared memory at a time. 64 channels at most: patches of more leave a
- * processor with one block. */
+/* log2 of the pieces of a pixel that are in shared memory at a time. At most 64 channels: larger patches leave a
+ * multiprocessor with one block. */
 static int32_t conv_8bit_pieces(const conv_shape *s) {
     return (int32_t)conv_least(conv_pieces_log2(s, conv_round(s->c_in, CONV_8BIT_CHANNELS)), 2);
 }
 
-/* What mma.sync does with f16, as conv_mma.c has it, in TFLOP/s. */
+/* Rate of mma.sync for f16 in TFLOP/s, as in conv_mma.c. */
 static double conv_peak_f16(const dvk_cuda_caps *caps) {
     return caps->tensor_tflops * TERM(tensor);
 }
@@ -103,7 +103,7 @@ static double conv_peak(const dvk_conv2d_args *a, const dvk_cuda_caps *caps) {
     return conv_peak_f16(caps) * (conv_is_int8(a) ? TERM(int8_gain) : TERM(fp8_gain));
 }
 
-/* ns of a block: its products, what a block of f16 costs besides, and converting 64 channels of a pixel. */
+/* ns of a block: its products, the overhead of an f16 block, and the conversion of 64 channels of a pixel. */
 static double conv_block_ns(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, const conv_choice *c) {
     const conv_block_size *z = &c->size;
     const int32_t regs = z->mt * z->nt >= 32 ? 255 : z->mt * z->nt >= 16 ? 168 : 128; /* as in conv_tile */
@@ -140,7 +140,7 @@ static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const 
     c->blocks = s->n * c->p.phases * c->p.tiles.by * c->p.n_tiles.by;
 }
 
-/* The block and the depth of its rings that promise the least time; blocks 0: nothing fits. */
+/* The block and the depth of its rings with the lowest estimated time; blocks 0: nothing fits. */
 static void conv_choose(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, conv_choice *best) {
     const conv_shape s = conv_8bit_shape(a);
     conv_choice c;
@@ -180,7 +180,7 @@ static double conv_cost(const void *args, const dvk_cuda_caps *caps) {
     return c.ns;
 }
 
-/* The choice with statistics, whose block the number of chunks follows from. */
+/* The choice with statistics; its block determines the number of chunks. */
 static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     dvk_conv2d_args a = *(const dvk_conv2d_args *)args;
     static float wanted;
@@ -189,7 +189,7 @@ static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
         return 0;
     }
     if (!a.epi.stats) {
-        a.epi.stats = &wanted; /* any pointer: looked at, never followed */
+        a.epi.stats = &wanted; /* any non-NULL pointer; never dereferenced */
     }
     conv_choose(&a, caps, &c);
     return c.blocks > 0 ? (int64_t)c.p.phases * c.p.tiles.by : 0;
@@ -197,7 +197,7 @@ static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- launches ---- */
 
-/* The cells of x as the convolution sees it. */
+/* The cells of x in the coordinates of the convolution. */
 static dvk_conv_8bit_cells conv_cells_of(const dvk_conv2d_args *a) {
     const conv_shape s = conv_8bit_shape(a);
     dvk_conv_8bit_cells p = {.x = conv_view_of(&a->x),
@@ -218,7 +218,7 @@ static size_t conv_scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
     return conv_measures(args) ? sizeof(uint32_t) * (size_t)conv_cells_of(args).count : 0;
 }
 
-/* Weights of all phases, without what lies behind them. */
+/* Weights of all phases, without the padding behind them. */
 static size_t conv_weight_bytes(const dvk_conv2d_args *a) {
     const conv_shape s = conv_8bit_shape(a);
     const int64_t wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(&s);

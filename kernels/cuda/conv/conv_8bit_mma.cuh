@@ -1,6 +1,6 @@
-/* conv_8bit_mma.cuh - convolutions of 16 bits with products of eight, mma.sync: the kernel template behind
- * conv_fp8_mma.cu and conv_int8_mma.cu. Blocks, rings and epilogue are those of conv_mma.cuh; pieces of sixteen channels
- * become eight bits on their way through registers to shared memory. */
+/* conv_8bit_mma.cuh - convolutions of 16-bit values with 8-bit products on mma.sync: the kernel template behind
+ * conv_fp8_mma.cu and conv_int8_mma.cu. Blocks, rings and epilogue are those of conv_mma.cuh. Pieces of sixteen
+ * channels are converted to 8 bits on their way through registers to shared memory. */
 #ifndef DVK_CUDA_CONV_8BIT_MMA_CUH
 #define DVK_CUDA_CONV_8BIT_MMA_CUH
 
@@ -9,8 +9,8 @@
 
 #include "kernels/cuda/conv/conv_8bit_numbers.cuh"
 
-/* F, the format: a base for what is stored; factor(most, unit), as bits what is multiplied with where the largest value is
- * `most`, and what a product then counts for; plain(), a factor of one; pack(two pairs, factor); value(sum). */
+/* Interface of the format F: a base class for the storage type; factor(most, unit) returns the bits of the factor for
+ * the maximum `most`, and the value of a product; plain() is a factor of one; pack(two pairs, factor); value(sum). */
 template <class F> struct conv_8bit {
     enum { PER_PIECE = CONV_8BIT_CHANNELS };
 };
@@ -68,13 +68,13 @@ CONV_DEVICE uint32_t q8_warp_largest(uint32_t most) {
 #endif
 }
 
-/* As the general one, for aligned values of 16 bits only. Of a piece that begins behind the last channel, the one before
- * comes twice: its weights are zeros. */
+/* Like the general one, for aligned 16-bit values only. For a piece that begins behind the last channel, the previous
+ * piece is read again: its weights are zeros. */
 template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREADS, AHEAD> {
     const dvk_conv_params &p;
     const char *x;
     const int *table;
-    uint32_t factor; /* that x' is multiplied with */
+    uint32_t factor; /* on x' */
     int64_t vectors;
     uint32_t to0;
     int channel;
@@ -136,7 +136,7 @@ template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREA
     }
 };
 
-/* The largest value of the cells that the pixels with the block's factor touch. Every warp looks for itself. */
+/* The maximum over the cells that the pixels with the block's factor touch. Every warp computes it. */
 CONV_DEVICE uint32_t q8_largest(const dvk_conv_8bit_mma &of, const conv_block &b) {
     const dvk_conv_params &p = of.c;
     const int y0 = (b.y0 & -of.block_h) * p.stride * p.pixel_step - (p.pad_top - (b.phase >> 1));
@@ -175,7 +175,7 @@ template <class F, class K> CONV_DEVICE void conv_8bit_kernel(const dvk_conv_8bi
     __syncthreads();
     const int lane = threadIdx.x & 31, warp_n = (threadIdx.x >> 5) % K::WARPS_N;
     const int first = b.n_tile * K::N + warp_n * K::NT * 8 + 2 * (lane & 3);
-    all = most < F::NO_NUMBER ? all : __int_as_float(0x7fc00000); /* not finite: tell so */
+    all = most < F::NO_NUMBER ? all : __int_as_float(0x7fc00000); /* NaN marks that a value is not finite */
 #pragma unroll
     for (int n = 0; n < K::NT; n++) {
         const bool there = first + n * 8 < p.epi.c_out;

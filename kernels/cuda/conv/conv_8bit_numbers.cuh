@@ -1,9 +1,9 @@
-/* conv_8bit_numbers.cuh - pairs of f16 and what becomes of them on the way to eight bits. To be included behind the
- * numbers of either kind of convolution. */
+/* conv_8bit_numbers.cuh - pairs of f16 and their conversion to 8 bits. Include it after conv_common.cuh or
+ * conv_wgmma_numbers.cuh. */
 #ifndef DVK_CUDA_CONV_8BIT_NUMBERS_CUH
 #define DVK_CUDA_CONV_8BIT_NUMBERS_CUH
 
-/* Four of f16 to four of E4M3, the first in the lowest byte; what is too large becomes 448. */
+/* Converts four f16 to four E4M3, the first in the lowest byte; values above 448 become 448. */
 CONV_DEVICE uint32_t pack_e4m3(uint32_t low, uint32_t high) {
     uint32_t r;
     asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f16x2 a, %1;\ncvt.rn.satfinite.e4m3x2.f16x2 b, %2;\n"
@@ -33,7 +33,7 @@ CONV_DEVICE uint32_t larger_f16(uint32_t a, uint32_t b) { /* NaN wins */
 }
 #endif
 
-/* Of numbers that are not negative: they have the order of their bits, NaN above all. */
+/* Maximum of non-negative numbers by their bits; NaN is the largest. */
 CONV_DEVICE uint32_t larger_magnitude(uint32_t a, uint32_t b) {
 #if __CUDA_ARCH__ >= 800
     return larger_f16(a, b);
@@ -46,20 +46,20 @@ CONV_DEVICE uint32_t relu_f16(uint32_t x) {
 #if __CUDA_ARCH__ >= 800
     return larger_f16(x, 0);
 #else
-    uint32_t r; /* 1 where x >= 0 or NaN, else 0 */
+    uint32_t r; /* 1 if x >= 0 or NaN, otherwise 0 */
     asm("set.geu.f16x2.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(0));
     return x & (r >> 10 & 0x00010001u) * 0xffffu;
 #endif
 }
 
-/* Four of f16 that `factor`, twice, brings to at most 127, to four of 8-bit integers, the first in the lowest byte: the
- * numbers of f16 between 1024 and 2048 are the integers. */
+/* Converts four f16 to four 8-bit integers, the first in the lowest byte. `factor`, in both halves, brings them to at
+ * most 127. The f16 numbers between 1024 and 2048 are the integers. */
 CONV_DEVICE uint32_t pack_s8(uint32_t low, uint32_t high, uint32_t factor) {
     const uint32_t middle = 0x66006600u; /* 1536 */
     return __byte_perm(fma_f16(low, factor, middle), fma_f16(high, factor, middle), 0x6420);
 }
 
-/* Of SiLU: half of the argument comes in. */
+/* SiLU of twice the argument. */
 template <int ACT> CONV_DEVICE uint32_t act_f16(uint32_t x) {
     if (ACT == CONV_SILU) {
         uint32_t t;
@@ -73,10 +73,10 @@ CONV_DEVICE float power_of_two(int e) {
     return __int_as_float((e + 127) << 23);
 }
 
-/* The power of two to divide by, so that the largest value, bits of f16, comes to between 2^room and twice that. */
+/* The power of two for a division that brings the maximum, bits of f16, to between 2^room and twice that. */
 CONV_DEVICE int power_for(uint32_t most, int room) {
     const uint32_t bits = __float_as_uint(__half2float(__ushort_as_half((uint16_t)most)));
-    return max((int)(bits >> 23) - 127 - room, -15); /* its inverse is a number of f16, up to 2^15 */
+    return max((int)(bits >> 23) - 127 - room, -15); /* its inverse must be an f16, up to 2^15 */
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* conv_common.cuh - device code that the universal convolutions share: numbers of all types, activations, division,
+/* conv_common.cuh - device code shared by the universal convolutions: numbers of all types, activations, division,
  * group norm statistics. */
 #ifndef DVK_CUDA_CONV_COMMON_CUH
 #define DVK_CUDA_CONV_COMMON_CUH
@@ -81,7 +81,7 @@ CONV_DEVICE float conv_store1(void *data, int dtype, int at, float f) {
     return conv_unpack(u, dtype).x;
 }
 
-/* What a kernel multiplies: 16-byte pieces of it, and eight values as they are stored (RAW times 16 bytes). */
+/* Types of operands: 16-byte pieces, and eight values in the storage type (RAW times 16 bytes). */
 struct conv_half {
     enum { PER_PIECE = 8, DTYPE = CONV_F16, RAW = 1, BYTES = 2 };
     static __device__ __forceinline__ uint4 pack(const float (&v)[8]) {
@@ -153,7 +153,7 @@ template <class T> CONV_DEVICE void conv_unpack_raw(const uint4 (&raw)[T::RAW], 
     }
 }
 
-/* Leaves in v what was stored. */
+/* Stores v and replaces it by the rounded values. */
 template <class T> CONV_DEVICE void conv_store_raw(char *to, float (&v)[8]) {
     if constexpr (T::RAW == 1) {
         const uint4 u = T::DTYPE == CONV_F16 ? conv_half::pack(v) : conv_bfloat::pack(v);
@@ -177,14 +177,14 @@ CONV_DEVICE float conv_sigmoid(float x) {
     return conv_reciprocal(1.0f + e);
 }
 
-/* x * sigmoid(x) to about 11 bits, for what is rounded to bf16 next. */
+/* x * sigmoid(x) to about 11 bits, for results that are rounded to bf16. */
 CONV_DEVICE float conv_silu_short(float x) {
     float t;
     asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(x * 0.5f));
     return fmaf(x * 0.5f, t, x * 0.5f);
 }
 
-/* From GELU on. */
+/* The activations from GELU on. */
 template <int N> CONV_DEVICE void conv_curve(float (&v)[N], int act) {
     if (act == CONV_GELU) {
 #pragma unroll
@@ -206,7 +206,7 @@ template <int N> CONV_DEVICE void conv_curve(float (&v)[N], int act) {
     }
 }
 
-/* Of what is linear on both sides of 0. */
+/* The activations that are linear on both sides of 0. */
 template <int N> CONV_DEVICE void conv_slope(float (&v)[N], const float *slopes) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -214,8 +214,8 @@ template <int N> CONV_DEVICE void conv_slope(float (&v)[N], const float *slopes)
     }
 }
 
-/* One branch for N values. slopes: of the three that are linear on both sides of 0. 3 tanh(x / 3) = 6 sigmoid(2x / 3) - 3,
- * whose error near 0 is that of rounding 3: as good as what is added to it. CURVES: those from GELU on, too. */
+/* One branch for N values. slopes: for the three activations that are linear on both sides of 0. 3 tanh(x / 3) = 6
+ * sigmoid(2x / 3) - 3; its error near 0 is the rounding of 3, which is sufficient. CURVES: also those from GELU on. */
 template <int N, bool CURVES = true> CONV_DEVICE void conv_act(float (&v)[N], int act, const float *slopes) {
     if (CURVES && act >= CONV_GELU) {
         conv_curve(v, act);
@@ -232,19 +232,19 @@ template <int N, bool CURVES = true> CONV_DEVICE void conv_act(float (&v)[N], in
     }
 }
 
-/* The same for a prologue, which knows no slopes, and op.h allows it no curve but SILU and CLAMP3. */
+/* The same for a prologue: no slopes, and of the transcendental ones only SILU and CLAMP3 (op.h). */
 template <int N> CONV_DEVICE void conv_pro_act(float (&v)[N], int act) {
     const float zeros[N] = {};
     conv_act<N, false>(v, act, zeros);
 }
 
-struct conv_block { /* what a block of threads works on */
+struct conv_block { /* the block of output that a thread block computes */
     int64_t n;
     int y0, x0; /* first output pixel, within the phase */
     int n_tile, tile, phase;
 };
 
-/* ---- statistics: how many, their mean, the sum of squared differences from it ---- */
+/* ---- statistics: count, mean, and sum of squared differences from the mean ---- */
 
 struct conv_moments {
     float n, mean, m2;
@@ -269,7 +269,7 @@ CONV_DEVICE conv_moments conv_merge_lanes(conv_moments a, int distance) {
     return upper ? conv_merge(b, a) : conv_merge(a, b);
 }
 
-/* Sums of differences from the first value seen, of one channel. */
+/* Sums of differences from the first value of one channel. */
 struct conv_channel_sums {
     float pivot, s, q;
 };
@@ -283,7 +283,8 @@ CONV_DEVICE conv_moments conv_sums_moments(const conv_channel_sums &c, float n) 
     return m;
 }
 
-/* parts[rows][channels] of a block, first channel n0, to its groups; eight lanes a group. Called by all threads. */
+/* Merges parts[rows][channels] of a block, first channel n0, into its groups; eight lanes per group. All threads call
+ * it. */
 CONV_DEVICE void conv_store_stats(const dvk_conv_epi &e, const conv_moments *parts, int rows, int channels, int n0,
                                   int64_t chunk) {
     const int per = e.group_channels;

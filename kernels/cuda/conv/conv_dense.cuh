@@ -1,16 +1,16 @@
-/* conv_dense.cuh - the tensor core convolution of few input channels: all of the patch and all taps' weights fit in
- * shared memory at once, and k runs over (tap, channel) without gaps but one word's. Operands of mma.sync are counted in
- * 32-bit words, two channels of 16 bits or one of tf32, so that all types are the same code. */
+/* conv_dense.cuh - the tensor core convolution of few input channels. The whole patch and all taps' weights fit in
+ * shared memory at once. k runs over (tap, channel) with a gap of at most one word. Operands of mma.sync are counted in
+ * 32-bit words, two 16-bit channels or one tf32 channel, so that all types share the code. */
 #ifndef DVK_CUDA_CONV_DENSE_CUH
 #define DVK_CUDA_CONV_DENSE_CUH
 
 #include "kernels/cuda/conv/conv_mma.cuh"
 
-/* The words of one pixel, converted and prologued; zeros behind the last channel. */
+/* The words of one pixel, after conversion and prologue; zeros behind the last channel. */
 template <class T>
 CONV_DEVICE void conv_dense_pixel(const dvk_conv_params &p, const char *x, int64_t n, uint32_t (&words)[8]) {
     float v[8];
-    if (T::RAW == 1 && p.x.vec && p.x.dtype == T::DTYPE && p.x.sw >= 8) { /* a pixel's own gap may be read */
+    if (T::RAW == 1 && p.x.vec && p.x.dtype == T::DTYPE && p.x.sw >= 8) { /* the padding of a pixel may be read */
         conv_unpack8(*(const uint4 *)x, T::DTYPE, v);
     } else {
 #pragma unroll
@@ -146,7 +146,7 @@ template <class T, class K> CONV_DEVICE void conv_dense_kernel(const dvk_conv_pa
     conv_write<T, K>(p, b, conv_out_of(p.epi, b, vectors, K::N), acc, body);
 }
 
-/* Blocks of a multiprocessor: few sums of 16-bit values leave room for one more. */
+/* Blocks per multiprocessor: few sums of 16-bit values leave room for one more. */
 template <class T, class K> constexpr int conv_dense_blocks() {
     return K::BLOCKS + (T::RAW == 1 && K::NT <= 4);
 }

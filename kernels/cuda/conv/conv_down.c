@@ -1,4 +1,5 @@
-/* conv_down.c - "conv_down" on Hopper's tensor cores, from 32 channels to 64 and to 64; see conv_down_sm90.cu. */
+/* conv_down.c - host side of "conv_down" on Hopper's tensor cores, from 32 channels to 64 and to 64; see
+ * conv_down_sm90.cu. */
 #include "kernels/conv_down.h"
 
 #include "kernels/costs/cuda_costs.h"
@@ -13,7 +14,7 @@ static int64_t jobs_of(const dvk_view *y) {
     return blocks_of(y->n * blocks_of(y->h, DVK_WGMMA_TILE_H) * blocks_of(y->w, DVK_WGMMA_TILE_W), 2);
 }
 
-/* y is written as four pictures, of which none is empty. */
+/* y is written as four pictures by parity, none of which may be empty. */
 static int fits(const dvk_view *x, const dvk_view *y, const dvk_view *z) {
     return x->c == DVK_DOWN_IN && y->c == DVK_DOWN_CHANNELS && z->c == DVK_DOWN_CHANNELS && x->n == y->n &&
            z->n == y->n && x->h == y->h + 2 && x->w == y->w + 2 && y->h >= 2 && y->w >= 2 && y->h % 2 == 0 &&
@@ -33,7 +34,7 @@ static int supports_bf16(const void *args, const dvk_cuda_caps *caps) {
     return takes(args, DVK_BF16, caps);
 }
 
-/* Two tiles take so long, or what is moved. */
+/* The time of two tiles, or the memory traffic. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv_down_args *a = args;
     const double jobs = TERM(job) * (double)blocks_of(jobs_of(&a->y), caps->processors);

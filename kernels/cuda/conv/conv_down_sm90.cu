@@ -1,15 +1,15 @@
-/* conv_down_sm90.cu - a 3 x 3 from 32 channels to 64 and the 2 x 2 with a stride of two behind it in one. A tile's pixels
- * lie in shared memory by parities of rows and columns on their way out, and there they are operands of the second
- * product. */
+/* conv_down_sm90.cu - a 3 x 3 convolution from 32 channels to 64 and the following 2 x 2 convolution with stride 2 in
+ * one kernel. The output buffer of a tile in shared memory is ordered by parities of rows and columns. There the pixels
+ * are also the operands of the second product. */
 #include "kernels/cuda/conv/conv_down.h"
 #include "kernels/cuda/conv/conv_wgmma_tile.cuh"
 
 namespace {
 
 enum { CONSUMER_REGISTERS = 192, HELPER_REGISTERS = 120, TAPS = 9, K16 = DVK_DOWN_IN / 16 };
-enum { LEAD = TAPS - 2 }; /* taps of one warpgroup before those of the other may begin */
+enum { LEAD = TAPS - 2 }; /* the other warpgroup starts after this many taps */
 
-struct down_layout { /* of shared memory, addresses */
+struct down_layout { /* shared memory addresses */
     uint32_t out, w_down, w, slots, barriers;
     __device__ __forceinline__ down_layout(uint32_t base)
         : out(base), w_down(out + 2 * 4 * DVK_DOWN_PARITY), w(w_down + DVK_DOWN_WEIGHTS),
@@ -38,12 +38,12 @@ struct down_layout { /* of shared memory, addresses */
     }
 };
 
-/* Rows of 64 bytes, exchanged by the 64-byte swizzle; groups of eight rows `group` bytes apart. */
+/* Rows of 64 bytes with the 64-byte swizzle; groups of eight rows are `group` bytes apart. */
 CONV_DEVICE uint64_t operand_of_64(uint32_t at, uint32_t group) {
     return (uint64_t)(at >> 4) | 1ull << 16 | (uint64_t)(group >> 4) << 32 | 2ull << 62;
 }
 
-/* Eight weights of one tap, channels `octet` * 8 on of an output channel that has `channels` by `taps`. */
+/* Eight weights of one tap: channels from `octet` * 8 on of an output channel with `channels` by `taps` weights. */
 template <class T> CONV_DEVICE uint4 eight_of(const float *w, int row, int octet, int channels, int taps, int tap) {
     const float *from = w + (row * channels + octet * 8) * taps + tap;
     uint32_t u[4];
@@ -68,7 +68,7 @@ template <class T> CONV_DEVICE void load_weights(const dvk_conv_down &p, const d
     }
 }
 
-/* One thread: the patches of both warpgroups' tiles in turn. */
+/* One thread: loads the patches of both warpgroups' tiles alternately. */
 CONV_DEVICE void bring(const dvk_conv_down &p, const down_layout &at) {
     const int items = 2 * ((p.of.jobs - 1 - (int)blockIdx.x) / (int)gridDim.x + 1);
     wait_for_launch_before();
@@ -95,7 +95,7 @@ struct way_out {
     uint32_t at; /* of the tile's pixels: [parity of row][of column][row / 2][column / 2] */
     int group;
 
-    /* What was written before has left. */
+    /* Waits until earlier writes have been stored. */
     __device__ __forceinline__ void free(int thread) const {
         if (thread == 0) {
             copy_out_read<0>();
@@ -129,7 +129,7 @@ struct way_out {
         }
     }
 
-    /* The second product, whose result takes the place of the first parity. */
+    /* The second product; its result overwrites the first parity. */
     template <class T> __device__ __forceinline__ void halved(const conv_tile &t, int thread, uint64_t w) const {
         const int lane = thread & 31, warp = thread >> 5;
         const conv_channels channels(p.epi, warp * 16 + lane / 4);

@@ -1,4 +1,4 @@
-/* conv_enlarge.c - "conv2d" of 1 x 1 behind which pixels are shuffled by two, to whole groups of channels; see
+/* conv_enlarge.c - host side of "conv2d" of 1 x 1 with a pixel shuffle by two to whole groups of channels; see
  * conv_enlarge.cu. */
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static int aligned(const dvk_view *v, dvk_dtype dtype) {
     return v->dtype == dtype && conv_view_of(v).vec;
 }
 
-/* Nothing, or what is as large as the result. */
+/* No residual, or one of the result's size. */
 static int can_add(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
     return e->n_res == 0 || (e->n_res == 1 && conv_adds_behind_shuffle(a) && aligned(&e->res[0], a->compute) &&
@@ -52,7 +52,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            e->stats == NULL && e->store == NULL && can_add(a) && shared_bytes(a) <= caps->shared_bytes;
 }
 
-/* ---- weights: a lane's eight input channels of an output channel; columns as a lane's results are neighbours ---- */
+/* ---- weights: a lane's eight input channels of an output channel; the columns make a lane's results adjacent ---- */
 
 static int64_t groups_of(const dvk_conv2d_args *a) {
     return 4 * a->y.c / DVK_ENLARGE_GROUP;
@@ -87,7 +87,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
     }
 }
 
-/* ---- cost: reading and writing; the share of the card's memory rate is an H200's ---- */
+/* ---- cost: reads and writes; the share of the memory rate was measured on an H200 ---- */
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;

@@ -1,14 +1,15 @@
-/* conv_enlarge.cu - 1 x 1 convolutions with a pixel shuffle by two behind them, as a transposed convolution of 2 x 2 is: what
- * bounds them is writing the result. A warp multiplies 32 pixels with 32 channels of one parity of rows and columns after
- * the other; these lie side by side in the result, however the shuffle's order of channels has it. Pixels go from memory to
- * the left operand without a stop: which of its columns a channel is nobody minds, as long as the weights, which stay in
- * shared memory, agree. */
+/* conv_enlarge.cu - 1 x 1 convolutions with a pixel shuffle by two, such as transposed convolutions of 2 x 2. The time
+ * is bound by the writes of the result. A warp multiplies 32 pixels with 32 channels, one parity of rows and columns
+ * after the other. These channels are contiguous in the result, whatever the shuffle's order of channels is.
+ *
+ * Pixels go directly from memory to the left operand. A channel may be in any column of it, as long as the weights in
+ * shared memory have the same order. */
 #include "kernels/cuda/conv/conv_enlarge.h"
 #include "kernels/cuda/conv/conv_mma_sync.cuh"
 
 namespace {
 
-/* Bias and slope of every column, as the groups have them. */
+/* Bias and slope of every column, in the order of the groups. */
 CONV_DEVICE void load_tables(const dvk_conv_enlarge &p, float *bias, float *slopes) {
     const int each = p.c_out / DVK_ENLARGE_GROUP;
     for (int i = threadIdx.x; i < 4 * p.c_out; i += blockDim.x) {
@@ -23,11 +24,11 @@ template <class T, int K> struct enlarger {
     enum { ROWS = DVK_ENLARGE_PIXELS / 16, PARTS = K / 32, DEEP = K > 64 }; /* DEEP: few warps, many registers */
     const dvk_conv_enlarge &p;
     const uint4 *w;
-    const float *bias, *slopes, *factors; /* factors: of a residual's channels, beta times */
+    const float *bias, *slopes, *factors; /* factors: of a residual's channels, including beta */
     int n, y, x;                          /* of this lane's first pixel */
     uint32_t a[ROWS][2 * PARTS][4];
 
-    /* The place of pixel `i` of four, 8 apart from each other. */
+    /* Moves to pixel `i` of four, which are 8 apart; false: no such pixel. */
     __device__ __forceinline__ bool real(int i) const {
         return x + 8 * i < p.w_in;
     }
@@ -77,7 +78,7 @@ template <class T, int K> struct enlarger {
         }
     }
 
-    /* A group's 32 channels of one parity. */
+    /* Computes a group's 32 channels of one parity. */
     __device__ __forceinline__ void make(int group, int parity, int c, const uint4 (&res)[2 * ROWS]) const {
         float d[ROWS][4][4] = {};
 #pragma unroll
@@ -106,7 +107,7 @@ template <class T, int K> struct enlarger {
         load();
         const int first = (threadIdx.x & 3) * 8, groups = 4 * (p.c_out / DVK_ENLARGE_GROUP);
         int parity = 0, c = first;
-        uint4 res[1 + DEEP][2 * ROWS] = {}; /* of a group, and of the one behind it */
+        uint4 res[1 + DEEP][2 * ROWS] = {}; /* of a group, and of the next */
         if (DEEP && p.n_res) {
             bring(parity, c, res[0]);
         }

@@ -1,12 +1,12 @@
-/* conv_epilogue.cuh - from sums in shared memory to the output: the complete epilogue of op.h, the pixel shuffle, the
- * statistics of what was stored. Everything is inlined; the branches are uniform. What usually comes (aligned views of the
- * kernel's own type) has a path of its own, everything else is done one channel at a time. */
+/* conv_epilogue.cuh - from sums in shared memory to the output: the complete epilogue of op.h, the pixel shuffle, and
+ * the statistics of the stored values. Everything is inlined; the branches are uniform. Aligned views of the kernel's
+ * type have a fast path. All other cases run one channel at a time. */
 #ifndef DVK_CUDA_CONV_EPILOGUE_CUH
 #define DVK_CUDA_CONV_EPILOGUE_CUH
 
 #include "kernels/cuda/conv/conv_common.cuh"
 
-/* The first element of a view that belongs to the block; what is left then fits 32 bits. */
+/* The first element of a view that belongs to the block; offsets from it fit 32 bits. */
 CONV_DEVICE char *conv_origin(const dvk_conv_view &v, const conv_block &b, int step) {
     const int64_t y = (int64_t)b.y0 * step + (b.phase >> 1), x = (int64_t)b.x0 * step + (b.phase & 1);
     return (char *)v.data + (b.n * v.sn + y * v.sh + x * v.sw) * (v.dtype == CONV_F32 ? 4 : 2);
@@ -32,7 +32,7 @@ CONV_DEVICE conv_out conv_out_of(const dvk_conv_epi &e, const conv_block &b, con
     return o;
 }
 
-/* Bias and slopes of N channels to shared memory, 0 where there are none. */
+/* Loads bias and slopes of N channels to shared memory, 0 if there are none. */
 template <int N, int THREADS> CONV_DEVICE void conv_load_vectors(const dvk_conv_epi &e, int n0, float *vectors) {
     for (int i = threadIdx.x; i < N; i += THREADS) {
         const bool there = n0 + i < e.c_out;
@@ -41,7 +41,7 @@ template <int N, int THREADS> CONV_DEVICE void conv_load_vectors(const dvk_conv_
     }
 }
 
-/* Channel c (of the image; n of the block) of pixel (y, x) of the block, from its sum. Returns what was stored. */
+/* Channel c (of the image; n of the block) of pixel (y, x) of the block, from its sum. Returns the stored value. */
 CONV_DEVICE float conv_epilogue1(const dvk_conv_epi &e, const conv_out &o, float sum, int y, int x, int c, int n) {
     float v[1] = {sum + o.bias[n]};
     if (e.gate) {
@@ -76,8 +76,8 @@ CONV_DEVICE float conv_shuffle_value(const dvk_conv_epi &e, const conv_out &o, f
     return v[0] * (e.act_last ? 1.0f : e.alpha);
 }
 
-/* One pixel (i, j) of the r x r that a pixel of the result becomes: of channels [c_from, c_to) of the result, whose sums
- * begin at `sums`; the first is n of the block. */
+/* One pixel (i, j) of the r x r of a shuffled pixel: channels [c_from, c_to) of the result, whose sums begin at `sums`;
+ * the first is n of the block. */
 CONV_DEVICE void conv_epilogue_shuffled(const dvk_conv_epi &e, const conv_out &o, const float *sums, int y, int x,
                                         int i, int j, int c_from, int c_to, int n) {
     const int r = e.shuffle, rr = r * r, ij = i * r + j;
@@ -106,7 +106,7 @@ CONV_DEVICE void conv_epilogue_shuffled(const dvk_conv_epi &e, const conv_out &o
     }
 }
 
-/* ---- the way out: a warp takes 16 pixels of 8 * OCTETS channels from shared memory ---- */
+/* ---- stores: a warp takes 16 pixels of 8 * OCTETS channels from shared memory ---- */
 
 template <class T, int OCTETS_> struct conv_writer {
     enum {
@@ -114,7 +114,7 @@ template <class T, int OCTETS_> struct conv_writer {
         PITCH = 8 * OCTETS_ + 8, /* of a pixel, in floats */
         SLOTS = (16 * OCTETS_ + 31) / 32,
         EACH = SLOTS == 4 ? 2 : 1, /* slots at a time */
-        STATS = 32 % OCTETS_ == 0  /* a lane keeps to its eight channels */
+        STATS = 32 % OCTETS_ == 0  /* a lane has fixed eight channels */
     };
     const dvk_conv_params &p;
     const conv_block &b;
@@ -199,7 +199,7 @@ template <class T, int OCTETS_> struct conv_writer {
         }
     }
 
-    /* The curves, which are long and rare, one slot after the other. */
+    /* The transcendental activations, which are long and rare, one slot after the other. */
     __device__ __forceinline__ void activate(float (&v)[EACH][8], const int (&c)[EACH]) const {
         const int act = p.epi.act;
         if (act >= CONV_GELU) {
@@ -207,7 +207,7 @@ template <class T, int OCTETS_> struct conv_writer {
             for (int s = 0; s < EACH; s++) {
                 conv_curve(v[0], act);
 #pragma unroll
-                for (int i = 0; i < 8 && EACH == 2; i++) { /* registers have no index at run time */
+                for (int i = 0; i < 8 && EACH == 2; i++) { /* registers cannot be indexed at run time */
                     const float first = v[0][i];
                     v[0][i] = v[EACH - 1][i], v[EACH - 1][i] = first;
                 }
@@ -222,7 +222,7 @@ template <class T, int OCTETS_> struct conv_writer {
         }
     }
 
-    /* The first one's values are the first of `raw`. */
+    /* The first residuals of all slots are in `raw`. */
     __device__ __forceinline__ void residuals(float (&v)[EACH][8], uint4 (&raw)[SLOTS][T::RAW],
                                               const bool (&there)[EACH], const int (&y)[EACH], const int (&x)[EACH],
                                               const int (&c)[EACH]) const {
@@ -248,8 +248,8 @@ template <class T, int OCTETS_> struct conv_writer {
         }
     }
 
-    /* epi.fast: the same as singly(), with all values of EACH slots side by side. The first residuals of all slots are
-     * under way together. */
+    /* epi.fast: the same as singly(), with all values of EACH slots side by side. The loads of the first residuals of
+     * all slots are in flight together. */
     __device__ __forceinline__ void fast(int m0) {
         uint4 raw[SLOTS][T::RAW];
 #pragma unroll
@@ -310,7 +310,7 @@ template <class T, int OCTETS_> struct conv_writer {
         }
     }
 
-    /* epi.whole: shuffled() by 2 or 4 with whole pixels of eight channels, zeros behind the last one that exists. */
+    /* epi.whole: shuffled() by 2 or 4 with whole pixels of eight channels, zeros behind the last real one. */
     __device__ __forceinline__ void whole(int m0) {
         const int log2 = p.epi.shuffle >> 1, r = p.epi.shuffle; /* 1 and 2 */
         const int channels = p.epi.c_out >> (2 * log2);
@@ -355,7 +355,7 @@ template <class T, int OCTETS_> struct conv_writer {
         }
     }
 
-    /* Called by all warps, behind their last write: `parts` has `n_rows` rows of `channels`, this warp's part begins at
+    /* Called by all warps after their last write: `parts` has `n_rows` rows of `channels`; this warp's part begins at
      * `mine`. */
     __device__ __forceinline__ void finish(conv_moments *parts, conv_moments *mine, int n_rows, int channels) {
         if (!STATS || !p.epi.stats) {

@@ -1,5 +1,5 @@
-/* conv_f32.c - "cuda/simt": launch and weights, [phase][chunk of input channels][tap][input channel of the chunk][output
- * channel, to a multiple of 8]. */
+/* conv_f32.c - host side of "cuda/simt": launch and weights, [phase][chunk of input channels][tap][input channel of the
+ * chunk][output channel, to a multiple of 8]. */
 #include "kernels/cuda/conv/conv_f32.h"
 
 #include <stdio.h>
@@ -23,8 +23,9 @@ static int64_t conv_row(const conv_shape *s) {
     return conv_round(s->c_out, 8);
 }
 
-/* log2 of the pieces of a pixel in shared memory at a time: as many as leave Turing, which has the least, two patches and
- * two steps of weights of the widest block. Packed weights depend on it and serve every device. */
+/* log2 of the pieces of a pixel in shared memory at a time. On Turing, which has the least shared memory, two patches
+ * and two steps of weights of the widest block must fit. Packed weights depend on this number and serve every device.
+ */
 static int32_t conv_pieces(const conv_shape *s) {
     const int64_t st = s->kh == 1 && s->kw == 1 ? 1 : s->stride;
     const int64_t across = conv_round(15 * st + s->kw, st) * (7 * st + s->kh);

@@ -1,5 +1,5 @@
-/* conv_f32.cu - "cuda/simt": convolutions with products and sums in f32, whatever the storage, on any device. A thread
- * makes 8 pixels of up to 8 channels; the pipeline is that of the tensor core kernels. */
+/* conv_f32.cu - "cuda/simt": convolutions with products and sums in f32 for every storage type, on any device. A thread
+ * computes 8 pixels of up to 8 channels. The pipeline is that of the tensor core kernels. */
 #include "kernels/cuda/conv/conv_f32.h"
 #include "kernels/cuda/conv/conv_patch.cuh"
 
@@ -15,14 +15,14 @@ CONV_DEVICE float conv_load_shared1(uint32_t at) {
     return f;
 }
 
-/* Eight threads side by side have the channels: of 64, thread x has 4x .. 4x + 3 and 32 more than these. */
+/* Eight adjacent threads share the channels: of 64, thread x has 4x .. 4x + 3 and the same plus 32. */
 template <int CHANNELS> struct conv_simt_engine {
     enum { N = 8 * CHANNELS, QUADS = (CHANNELS + 3) / 4 };
     const dvk_conv_params &p;
     const conv_block &b;
     float (&acc)[8][CHANNELS];
     int pixel[8];
-    int step; /* whose weights are copied next */
+    int step; /* step whose weights are copied next */
 
     __device__ __forceinline__ void begin() {
         const int first = threadIdx.x >> 3;
@@ -95,7 +95,7 @@ template <int CHANNELS> struct conv_simt_engine {
     }
 };
 
-/* Four times 16 pixels, one for every warp, twice. */
+/* Each of the four warps stores 16 pixels, twice. */
 template <int CHANNELS>
 CONV_DEVICE void conv_simt_write(const dvk_conv_params &p, const conv_block &b, const conv_out &o,
                                  const float (&acc)[8][CHANNELS], char *shared) {
@@ -146,7 +146,7 @@ template <bool DIRECT, int CHANNELS> CONV_DEVICE void conv_simt_kernel(const dvk
     conv_simt_write<CHANNELS>(p, b, conv_out_of(p.epi, b, vectors, N), acc, body);
 }
 
-/* Blocks of a multiprocessor that registers shall allow. */
+/* Target number of blocks per multiprocessor, which limits registers. */
 static constexpr int conv_f32_blocks(int channels) {
     return channels == 8 ? 2 : channels == 4 ? 4 : 6;
 }

@@ -1,10 +1,10 @@
-/* conv_f32.h - the blocks that the device functions of conv_f32.cu are compiled for. */
+/* conv_f32.h - the block sizes of the device functions of conv_f32.cu. */
 #ifndef DVK_CUDA_CONV_F32_H
 #define DVK_CUDA_CONV_F32_H
 
 enum { CONV_F32_PIXELS = 128, CONV_F32_THREADS = 128 };
 
-/* X(output channels of a block, of a thread) */
+/* X(output channels per block, per thread) */
 #define CONV_F32_BLOCKS(X)                                                                                             \
     X(64, 8)                                                                                                           \
     X(32, 4)                                                                                                           \

@@ -1,6 +1,6 @@
-/* conv_few.cuh - the tensor core convolution to few output channels. The product runs once over the pixels of the patch
- * with (tap, output channel) as its columns; every pixel of the result then adds up its taps from shared memory. So the
- * patch is read once where the plain way reads it once per tap. */
+/* conv_few.cuh - the tensor core convolution to few output channels. The product runs once over the pixels of the
+ * patch, with (tap, output channel) as columns. Every pixel of the result then adds its taps from shared memory. The
+ * patch is therefore read once, and not once per tap. */
 #ifndef DVK_CUDA_CONV_FEW_CUH
 #define DVK_CUDA_CONV_FEW_CUH
 
@@ -62,7 +62,7 @@ template <bool DIRECT, class T, class K> CONV_DEVICE void conv_few_kernel(const 
     conv_engine<T, K> engine = {p, b, acc};
     mover.begin(b.n);
     engine.begin();
-    engine.a_pixel = (threadIdx.x >> 5) * K::MT * 16 + (threadIdx.x & 15); /* all pixels of the patch, as they lie */
+    engine.a_pixel = (threadIdx.x >> 5) * K::MT * 16 + (threadIdx.x & 15); /* all pixels of the patch in memory order */
     engine.a_step = 16;
     __syncthreads();
     conv_pipeline<DIRECT>(p, mover, conv_shared(body), (uint32_t)K::N << p.cpp_log2 << 4, engine);

@@ -1,5 +1,5 @@
-/* conv_first.c - "conv2d" of 3 x 3 from at most four channels, a picture's colors, on the tensor cores of any card since
- * Ampere; see conv_first.cu. */
+/* conv_first.c - host side of "conv2d" of 3 x 3 from at most four channels, such as colours, on the tensor cores of
+ * Ampere and later; see conv_first.cu. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,13 +48,13 @@ static int64_t blocks_of(const dvk_conv2d_args *a, const dvk_cuda_caps *caps) {
     return conv_least(tiles, 2 * (int64_t)caps->processors);
 }
 
-/* ---- weights: what lane (column of eight, share of four) multiplies with ---- */
+/* ---- weights: the operand of a lane (column of eight, share of four) ---- */
 
 static int32_t octets_of(const dvk_conv2d_args *a) {
     return (int32_t)(a->y.c / 8);
 }
 
-/* The output channel of a column: a lane's two of every eight are neighbours within its group. */
+/* The output channel of a column: a lane's two columns of every eight are adjacent channels of its group. */
 static int64_t channel_of(int32_t octets, int32_t octet, int32_t column) {
     const int32_t group = octet & ~3, wide = (int32_t)conv_least(octets - group, 4);
     return group * 8 + column / 2 * 2 * wide + (octet - group) * 2 + column % 2;
@@ -76,7 +76,7 @@ static void pack_one(const dvk_conv2d_args *a, const float *w, void *dst, int64_
 static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
     const int32_t octets = octets_of(a);
-    const int64_t behind = (int64_t)2 * octets * 32 * 4; /* where the ninth tap's begin */
+    const int64_t behind = (int64_t)2 * octets * 32 * 4; /* offset of the ninth tap */
     for (int32_t octet = (int32_t)first; octet < (int32_t)last; octet++) {
         for (int32_t lane = 0; lane < 32; lane++) {
             const int64_t o = channel_of(octets, octet, lane / 4);
@@ -94,7 +94,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
     }
 }
 
-/* ---- cost: writing, or a warp's instructions for sixteen pixels; the constants are of an H200 ---- */
+/* ---- cost: writes, or a warp's instructions for sixteen pixels; the constants are of an H200 ---- */
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;

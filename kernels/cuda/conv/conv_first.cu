@@ -1,7 +1,7 @@
-/* conv_first.cu - 3 x 3 convolutions of at most four input channels, a picture's colors: what bounds them is writing the
- * result. A pixel lies in shared memory as four channels of eight bytes, and a step of the product is four taps of it, so that
- * each lane finds its share of the left operand, a tap of a pixel, in one piece; the weights stay in registers. Output
- * channels are dealt so that a lane's results of a pixel are neighbours. */
+/* conv_first.cu - 3 x 3 convolutions of at most four input channels, such as colours. The time is bound by the writes
+ * of the result. Shared memory holds a pixel as four channels in eight bytes. A step of the product is four taps, so
+ * each lane's share of the left operand, one tap of a pixel, is one load. The weights stay in registers. The order of
+ * output channels makes a lane's results of a pixel adjacent. */
 #include "kernels/cuda/conv/conv_first.h"
 #include "kernels/cuda/conv/conv_mma_sync.cuh"
 
@@ -11,7 +11,7 @@ template <class T> CONV_DEVICE uint32_t pack_two(float a, float b) {
     return T::DTYPE == CONV_F16 ? conv_pack_f16(a, b) : conv_pack_bf16(a, b);
 }
 
-/* d[16 pixels][8] += a[16][8] * b[8][8]: half as many taps as a product else has */
+/* d[16 pixels][8] += a[16][8] * b[8][8]: half the depth of the usual product */
 #define FIRST_HALF_PRODUCT(TYPE)                                                                                       \
     asm("mma.sync.aligned.m16n8k8.row.col.f32." TYPE "." TYPE                                                          \
         ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                                     \
@@ -38,15 +38,15 @@ struct first_tile {
     }
 };
 
-/* A tile's pixels, halo included, on their way to shared memory. */
+/* Loads a tile's pixels, halo included, to shared memory. */
 template <class T> struct first_pixels {
     enum {
         PIXELS = DVK_FIRST_PATCH_W * DVK_FIRST_PATCH_H,
         EACH = (PIXELS + DVK_FIRST_THREADS - 1) / DVK_FIRST_THREADS
     };
-    uint2 raw[EACH]; /* 16-bit ones as loaded: nothing waits for them before the tile's turn */
+    uint2 raw[EACH]; /* 16-bit pixels as loaded; they are used only when the tile is next */
     int n;
-    uint32_t real; /* bits: which of them lie in the picture */
+    uint32_t real; /* bits: which of them are in the picture */
 
     static __device__ __forceinline__ uint2 load_one(const dvk_conv_first &p, int64_t at) {
         if (p.x.dtype != CONV_F32) {
@@ -73,7 +73,7 @@ template <class T> struct first_pixels {
         }
     }
 
-    /* Behind the last channel lies what is nobody's. */
+    /* Masks the padding behind the last channel. */
     __device__ __forceinline__ void store(const dvk_conv_first &p, uint2 *to) const {
         const uint32_t low = p.c_in > 1 ? ~0u : 0xffffu, high = p.c_in > 3 ? ~0u : p.c_in > 2 ? 0xffffu : 0;
 #pragma unroll
@@ -102,7 +102,8 @@ template <class T> struct first_pixels {
     }
 };
 
-/* Of OCTETS * 8 output channels from `first` on, in groups of at most 32: a lane has 2 * WIDE neighbours of a group. */
+/* Computes OCTETS * 8 output channels from `first` on, in groups of at most 32. A lane has 2 * WIDE adjacent channels
+ * of a group. */
 template <class T, int OCTETS> struct first_maker {
     const dvk_conv_first &p;
     uint2 w[2][OCTETS];
@@ -154,7 +155,7 @@ template <class T, int OCTETS> struct first_maker {
         }
     }
 
-    /* Sixteen pixels; `from`: the first tap of this lane's first one. */
+    /* Computes sixteen pixels; `from`: the first tap of this lane's first one. */
     __device__ __forceinline__ void run(const uint2 *from, uint16_t *y, bool first, bool second) const {
         const int lane = threadIdx.x & 3;
         uint32_t a[2][4], a_last[2] = {};
@@ -165,7 +166,7 @@ template <class T, int OCTETS> struct first_maker {
             const uint2 low = at[0], high = at[8];
             a[s][0] = low.x, a[s][1] = high.x, a[s][2] = low.y, a[s][3] = high.y;
         }
-        if (lane < 2) { /* of the ninth tap a lane has two channels */
+        if (lane < 2) { /* a lane has two channels of the ninth tap */
             const uint32_t *at = (const uint32_t *)(from + 2 * DVK_FIRST_PITCH + 2) + lane;
             a_last[0] = at[0], a_last[1] = at[16];
         }

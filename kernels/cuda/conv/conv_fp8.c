@@ -1,5 +1,5 @@
-/* conv_fp8.c - "conv2d" of f16 with products of E4M3 on Hopper's tensor cores: which convolutions, in what shape, at what
- * cost; weights as conv_fp8_sm90.cu reads them. Chosen only where FP8 was asked for. */
+/* conv_fp8.c - host side of "conv2d" of f16 with products of E4M3 on Hopper's tensor cores: support, tiling, cost, and
+ * weights in the layout of conv_fp8_sm90.cu. It is chosen only if the caller requests FP8. */
 #include "kernels/cuda/conv/conv_fp8.h"
 #include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_8bit_host.h"
@@ -11,21 +11,21 @@ extern const dvk_cuda_kernel dvk_conv2d_cuda_fp8;
 
 /* ---- shape ---- */
 
-/* The same with products of what is stored, as the pieces of cuda/wgmma know it. */
+/* The same arguments with 16-bit products, for the shared code of cuda/wgmma. */
 static dvk_conv2d_args as_stored(const dvk_conv2d_args *a) {
     dvk_conv2d_args stored = *a;
     stored.compute = DVK_F16;
     return stored;
 }
 
-/* What the kernel needs to know but for pointers and maps. */
+/* All parameters of the kernel except pointers and tensor maps. */
 static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     const dvk_conv2d_args stored = as_stored(a);
     dvk_conv_wgmma p;
     memset(&p, 0, sizeof p);
     const int phases = a->upsample == 2 ? 4 : 1;
     const int kw = phases == 4 ? 3 : a->kw, kh = phases == 4 ? 3 : a->kh;
-    p.pro = 1; /* there always is a pass over the patch */
+    p.pro = 1; /* every patch needs a conversion pass */
     p.pro_act = (int32_t)a->pro.act;
     p.epilogue = (int32_t)epilogue_of(&stored);
     p.c_in = (int32_t)a->x.c;
@@ -53,8 +53,8 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     return p;
 }
 
-/* Divides shared memory among the rings; bytes in all, 0: too little. A third place for pixels, so that one is brought
- * and one converted while one is multiplied. */
+/* Divides shared memory among the rings. Returns the bytes in total; 0: too little. The third slot for pixels allows
+ * one load, one conversion and one product at the same time. */
 static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     const int32_t per_job = p->chunks * p->taps;
     p->resident = p->split && p->blocks * p->phases == 1 && per_job <= 9 && (p->taps > 1 || p->chunks <= 2);
@@ -149,9 +149,9 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
 
 /* ---- cost ---- */
 
-/* A job takes as long as its products, what it reads through the cache, or what is converted, and its epilogue; as
- * conv_wgmma.c has it. Converting decides nearly always. That is why nothing
- * is gained where a patch serves 64 output channels only, or four taps, or one. */
+/* The time of a job is that of its products, its loads through the cache, or its conversion, plus its epilogue; as in
+ * conv_wgmma.c. The conversion is nearly always the longest. FP8 is therefore no faster if a patch serves only 64
+ * output channels, or if there are only four taps or one. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     dvk_conv_wgmma p = shape_of(a);

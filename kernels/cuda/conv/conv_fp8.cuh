@@ -1,5 +1,5 @@
-/* conv_fp8.cuh - from a patch of f16 in shared memory to one of E4M3 in the same place, and the products. 64 channels of a
- * pixel, 128 bytes, become the first 64 of them; rows stay 128 bytes apart, exchanged by the 128-byte swizzle. */
+/* conv_fp8.cuh - converts a patch of f16 in shared memory to E4M3 in place, and the products. The 128 bytes of 64
+ * channels of a pixel become 64. Rows stay 128 bytes apart, with the 128-byte swizzle. */
 #ifndef DVK_CUDA_CONV_FP8_CUH
 #define DVK_CUDA_CONV_FP8_CUH
 
@@ -25,7 +25,7 @@ CONV_DEVICE void wgmma_fp8(float (&d)[128], uint64_t a, uint64_t b) {
                  : "l"(a), "l"(b));
 }
 
-/* Rows of 64 bytes, exchanged by the 64-byte swizzle; eight of them to a group. */
+/* Rows of 64 bytes with the 64-byte swizzle, eight per group. */
 CONV_DEVICE uint64_t wgmma_operand_64(uint32_t at) {
     return (uint64_t)(at >> 4) | 1ull << 16 | (uint64_t)(512 >> 4) << 32 | 2ull << 62;
 }
@@ -34,7 +34,7 @@ CONV_DEVICE uint64_t wgmma_operand_64(uint32_t at) {
 
 enum {
     FP8_WARPS = DVK_WGMMA_HELPERS / 32,
-    FP8_STEP = DVK_WGMMA_HELPERS / 4, /* pixels at a time: four threads of sixteen channels each */
+    FP8_STEP = DVK_WGMMA_HELPERS / 4, /* pixels at a time: four threads with sixteen channels each */
     FP8_AT_ONCE = 3
 };
 
@@ -56,8 +56,8 @@ CONV_DEVICE fp8_octets load_octets(const patch &p, int pixel, int quarter) {
     return o;
 }
 
-/* x' = act(x * scale + shift) as E4M3, of pixels that are in the picture; the others stay zero. NORM false: there is no
- * shift. A pixel's pieces are written over those of the same pixel, which its four threads have read by then. */
+/* Converts x' = act(x * scale + shift) to E4M3 for pixels inside the picture; others stay zero. NORM false: no shift. A
+ * pixel's result overwrites the pixel after its four threads have read it. */
 template <int ACT, bool NORM, bool INSIDE>
 CONV_DEVICE void convert_as(const patch &p, const uint32_t (&scale)[NORM ? 8 : 1],
                             const uint32_t (&shift)[NORM ? 8 : 1], int thread) {
@@ -103,7 +103,8 @@ CONV_DEVICE bool is_inside(const patch &p) {
     return p.x0 >= 0 && p.y0 >= 0 && p.x0 + p.pitch <= p.in_w && p.y0 + p.pixels / p.pitch <= p.in_h;
 }
 
-/* With a group norm's scale and shift of this thread's channels, in f16: three bits are wanted, eleven are there. */
+/* With a group norm's scale and shift of this thread's channels, in f16: E4M3 needs three bits of mantissa, f16 has
+ * ten. */
 template <int ACT> CONV_DEVICE void convert_norm(const patch &p, int thread) {
     const int c = p.chunk * DVK_WGMMA_CHUNK + (thread & 3) * 16;
     const float half = ACT == CONV_SILU ? 0.5f : 1.0f;
@@ -130,8 +131,8 @@ template <int ACT> CONV_DEVICE void convert_norm(const patch &p, int thread) {
     }
 }
 
-/* The largest value of a patch, as bits of f16; the sign of a ReLU's input does not matter. `own`: shared memory of the
- * helpers, one word a warp. */
+/* The maximum of a patch, as bits of f16. The sign of a ReLU's input does not matter. `own`: shared memory of the
+ * helpers, one word per warp. */
 template <int ACT> CONV_DEVICE uint32_t largest_of(const patch &p, int thread, uint32_t own) {
     uint32_t most = 0;
 #pragma unroll 1
@@ -149,7 +150,7 @@ template <int ACT> CONV_DEVICE uint32_t largest_of(const patch &p, int thread, u
         }
     }
     most = larger_f16(most, most >> 16 | most << 16) & 0x7fffu;
-    most = __reduce_max_sync(0xffffffffu, most); /* of numbers that are not negative, NaN above all */
+    most = __reduce_max_sync(0xffffffffu, most); /* of non-negative numbers; NaN is the largest */
     if ((thread & 31) == 0) {
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(own + thread / 32 * 4), "r"(most) : "memory");
     }
@@ -163,12 +164,12 @@ template <int ACT> CONV_DEVICE uint32_t largest_of(const patch &p, int thread, u
     return most;
 }
 
-/* The power of two that a tile is divided by. */
+/* The power of two by which a tile is divided. */
 struct fp8_range {
     int power; /* its logarithm */
 
-    /* Takes in a chunk whose largest value is `most`; returns what the sums before have to be multiplied with. NaN where
-     * something is not finite: then everything the tile makes is NaN. */
+    /* Adds a chunk with maximum `most`. Returns the factor for the earlier sums. It is NaN if a value is not finite;
+     * the whole tile then becomes NaN. */
     __device__ __forceinline__ float take(uint32_t most, bool first, int room) {
         if (most >= 0x7c00u) {
             power = first ? 0 : power;
@@ -187,7 +188,7 @@ struct fp8_range {
 template <int ACT> CONV_DEVICE void convert_measured(const patch &p, int thread, const fp8_range &range) {
     const float factor = power_of_two(-range.power);
     const uint32_t scale[1] = {wgmma_half::pack(factor, factor)}, none[1] = {0};
-    convert_as<ACT, false, true>(p, scale, none, thread); /* zeros around the picture stay zeros */
+    convert_as<ACT, false, true>(p, scale, none, thread); /* padding of the picture stays zero */
 }
 
 #endif

@@ -1,18 +1,18 @@
-/* conv_fp8_mma.cu - "cuda/fp8/mma": convolutions of f16 with products of E4M3, mma.sync of compute capability 8.9 and
- * later. */
+/* conv_fp8_mma.cu - "cuda/fp8/mma": convolutions of f16 with products of E4M3 on mma.sync, for compute capability 8.9
+ * and later. */
 #include "kernels/cuda/conv/conv_8bit_mma.cuh"
 
 #if __CUDA_ARCH__ >= 890
 
 struct conv_e4m3 : conv_8bit_of_f16 {
-    enum { ROOM = 7 }; /* the largest value becomes 2^7 up to 2^8; E4M3 ends at 448 */
+    enum { ROOM = 7 }; /* the maximum becomes 2^7 up to 2^8; the maximum of E4M3 is 448 */
 
     static __device__ __forceinline__ uint32_t factor(uint32_t most, float &unit) {
         const int power = power_for(most, ROOM);
         unit = power_of_two(power);
         return conv_pack_f16(power_of_two(-power), power_of_two(-power));
     }
-    static __device__ __forceinline__ uint32_t plain() { /* what a norm made is bounded */
+    static __device__ __forceinline__ uint32_t plain() { /* the result of a norm is bounded */
         return 0x3c003c00u;
     }
     static __device__ __forceinline__ uint32_t pack(uint32_t low, uint32_t high, uint32_t factor) {

@@ -1,7 +1,8 @@
 /* conv_fp8_sm90.cu - convolution of f16 with products of E4M3 on the tensor cores of Hopper. Tiles, rings and roles are
- * those of conv_wgmma_sm90.cu; the third warpgroup turns every patch into E4M3 where it lies (conv_fp8.cuh) while the one
- * before is multiplied. The products of 32 channels take as long as those of 16 in f16. Sums stay where they are: the
- * tensor cores add E4M3 with some 14 bits, whose error after 4608 products is a tenth of what rounding the factors does. */
+ * those of conv_wgmma_sm90.cu. The third warpgroup converts every patch to E4M3 in place (conv_fp8.cuh) while the
+ * previous one is multiplied. Products of 32 channels take as long as those of 16 in f16.
+ * The sums stay in the tensor cores' accumulators, which add E4M3 with about 14 bits. Their error after 4608 products
+ * is a tenth of that of rounding the factors. */
 #include "kernels/cuda/conv/conv_fp8.cuh"
 #include "kernels/cuda/conv/conv_wgmma_tile.cuh"
 
@@ -9,7 +10,7 @@ namespace {
 
 enum { CONSUMER_REGISTERS = 208, HELPER_REGISTERS = 88 };
 
-struct layout { /* of shared memory, addresses */
+struct layout { /* shared memory addresses */
     uint32_t x, w, out, barriers;
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
@@ -97,7 +98,7 @@ CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
     }
 }
 
-/* Measures, scales and converts a patch; what the warpgroups have to know of it stands in scales(slot). */
+/* Measures, scales and converts a patch; scales(slot) receives the result for the consumers. */
 template <int ACT>
 CONV_DEVICE void convert_scaled(const dvk_conv_wgmma &p, const layout &at, const patch &in, int slot, fp8_range &range,
                                 int which, int thread) {
@@ -116,7 +117,7 @@ CONV_DEVICE void convert_scaled(const dvk_conv_wgmma &p, const layout &at, const
 template <bool MEASURED> CONV_DEVICE void prepare(const dvk_conv_fp8 &of, const layout &at, int thread) {
     const dvk_conv_wgmma &p = of.c;
     ring x;
-    fp8_range range, other; /* of the two tiles that take turns, where there are two */
+    fp8_range range, other; /* of the two alternating tiles, if there are two */
     wait_for_launch_before();
     for (int job = blockIdx.x; job < p.jobs; job += gridDim.x) {
         for (int i = 0; i < p.chunks << p.split; i++) {
@@ -161,11 +162,11 @@ template <bool MEASURED> CONV_DEVICE void prepare(const dvk_conv_fp8 &of, const 
 
 /* ---- the other two ---- */
 
-/* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
+/* State of a warpgroup. `x_used`, `w_used`: slots that products in flight still read, -1: none. */
 struct consumer {
     ring x, w;
     int x_used = -1, w_used = -1;
-    int jobs = 0, tap = 0; /* done; of this job */
+    int jobs = 0, tap = 0; /* completed; of this job */
     float unit = 1;        /* of the sums */
 
     __device__ __forceinline__ void free_used(const layout &at) {
@@ -180,7 +181,7 @@ struct consumer {
         x_used = w_used = -1;
     }
 
-    /* The unit of this chunk; sums of the chunks before are brought to it. */
+    /* Takes over the unit of this chunk and rescales the earlier sums to it. */
     __device__ __forceinline__ void change_unit(const layout &at, float (&sum)[128]) {
         float factor;
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(factor), "=f"(unit) : "r"(at.scales(x.slot)) : "memory");
@@ -335,6 +336,6 @@ template <bool MEASURED> CONV_DEVICE void convolve(const dvk_conv_fp8 &of) {
         convolve<MEASURED>(p);                                                                                         \
     }
 
-/* By whether x is measured. */
+/* With and without a measurement of x. */
 FP8_KERNEL(conv_fp8_norm, false)
 FP8_KERNEL(conv_fp8, true)

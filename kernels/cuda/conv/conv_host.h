@@ -1,5 +1,5 @@
-/* conv_host.h - host side that the universal convolutions share: from an op's arguments to dvk_conv_params, and the
- * composing of weights for an enlarged input. */
+/* conv_host.h - host code shared by the universal convolutions: conversion of an op's arguments to dvk_conv_params, and
+ * the combination of weights for an upsampled input. */
 #ifndef DVK_CUDA_CONV_HOST_H
 #define DVK_CUDA_CONV_HOST_H
 
@@ -11,12 +11,12 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/dtype.h"
 
-/* What is added is as large as what a shuffle makes: for kernels that say so. */
+/* 1 if the residual has the size of the shuffled result; for kernels that support it. */
 static inline int conv_adds_behind_shuffle(const dvk_conv2d_args *a) {
     return a->epi.shuffle > 1 && a->epi.n_res > 0 && a->epi.res[0].h == a->y.h && a->epi.res[0].w == a->y.w;
 }
 
-/* The convolution that is done, as far as weights and blocks depend on it. */
+/* The convolution that is run, as far as weights and blocks depend on it. */
 typedef struct conv_shape {
     int64_t n, out_h, out_w; /* of one phase */
     int32_t c_in, c_out, kh, kw, stride, phases;
@@ -88,7 +88,7 @@ static inline dvk_conv_view conv_view_of(const dvk_view *v) {
     return r;
 }
 
-/* Blocks of `pixels` (a power of two) pixels; their rows are 16 pixels, 8 where the block is small or the picture
+/* Sets blocks of `pixels` (a power of two) pixels. Their rows have 16 pixels, or 8 if the block is small or the picture
  * narrow. */
 static inline void conv_place_blocks(dvk_conv_params *p, const conv_shape *s, int32_t pixels) {
     int32_t log2 = s->out_w <= 8 || pixels <= 64 ? 3 : 4;
@@ -99,7 +99,7 @@ static inline void conv_place_blocks(dvk_conv_params *p, const conv_shape *s, in
     p->tile_h = pixels >> log2;
     p->tiles_x = conv_divisor(conv_ceil(s->out_w, (int64_t)1 << log2));
     p->tiles = conv_divisor((int64_t)p->tiles_x.by * conv_ceil(s->out_h, p->tile_h));
-    const int alone = s->kh == 1 && s->kw == 1; /* only every stride-th pixel is read at all */
+    const int alone = s->kh == 1 && s->kw == 1; /* only every stride-th pixel is read */
     p->pixel_step = alone ? s->stride : 1;
     p->stride = alone ? 1 : s->stride;
     const int32_t w = ((1 << log2) - 1) * p->stride + s->kw, h = (p->tile_h - 1) * p->stride + s->kh;
@@ -108,8 +108,8 @@ static inline void conv_place_blocks(dvk_conv_params *p, const conv_shape *s, in
     p->patch_pixels = (int32_t)p->patch_w.by * h;
 }
 
-/* log2 of the 16-byte pieces of a pixel that are in shared memory at a time: of `bytes` in all, fewer where patches are
- * large. Depends on the arguments only, as packed weights do. */
+/* log2 of the 16-byte pieces of a pixel that are in shared memory at a time: of `bytes` in total, fewer if patches are
+ * large. It depends only on the arguments, because packed weights depend on it. */
 static inline int32_t conv_pieces_log2(const conv_shape *s, int64_t bytes) {
     const int64_t st = s->kh == 1 && s->kw == 1 ? 1 : s->stride;
     const int64_t patch = (7 * st + s->kh) * (15 * st + s->kw);
@@ -153,7 +153,7 @@ static inline void conv_fill_epilogue(const dvk_conv2d_args *a, const conv_shape
     }
 }
 
-/* Everything but w_phase, w_rows, and the rings. `dtype`: what a piece holds; `channels` of them to a piece. */
+/* Everything except w_phase, w_rows and the rings. `dtype`: the type of a piece, with `channels` channels. */
 static inline void conv_fill(const dvk_conv2d_args *a, const conv_shape *s, int32_t pixels, int32_t n_tile,
                              dvk_dtype dtype, int32_t channels, dvk_conv_params *p) {
     memset(p, 0, sizeof *p);
@@ -181,7 +181,7 @@ static inline void conv_fill(const dvk_conv2d_args *a, const conv_shape *s, int3
     conv_fill_epilogue(a, s, dtype, &p->epi);
 }
 
-/* Shared memory before everything else: offsets of the patch's pixels, bias and slopes. */
+/* Shared memory at the start: offsets of the patch's pixels, bias and slopes. */
 static inline int64_t conv_head_bytes(const dvk_conv_params *p, int32_t n) {
     return conv_round((int64_t)p->patch_pixels * 4, 128) + conv_round((int64_t)n * 8, 128);
 }
@@ -190,7 +190,7 @@ static inline int64_t conv_patch_bytes(const dvk_conv_params *p) {
     return conv_round(((int64_t)p->patch_pixels << p->cpp_log2) * 16, 128);
 }
 
-/* Whether offsets within a block fit 32 bits, as device code takes for granted. */
+/* 1 if offsets within a block fit 32 bits, which device code assumes. */
 static inline int conv_offsets_fit(const dvk_conv2d_args *a, const dvk_conv_params *p) {
     const int64_t patch_rows = p->patch_pixels / (int64_t)p->patch_w.by;
     const int64_t rows = p->tile_h * conv_most(a->epi.shuffle, p->epi.step);
@@ -201,17 +201,18 @@ static inline int conv_offsets_fit(const dvk_conv2d_args *a, const dvk_conv_para
     return p->in_h == 1 || (patch_rows * a->x.sh * 4 <= INT32_MAX && rows * most <= INT32_MAX);
 }
 
-/* The arguments with statistics wanted, whose block the number of chunks follows from; 0: they cannot be. */
+/* Copies the arguments with statistics enabled; their block determines the number of chunks. 0: statistics are not
+ * supported. */
 static inline int conv_with_stats(const void *args, dvk_conv2d_args *with) {
     static float wanted;
     *with = *(const dvk_conv2d_args *)args;
     if (!with->epi.stats) {
-        with->epi.stats = &wanted; /* any pointer: looked at, never followed */
+        with->epi.stats = &wanted; /* any non-NULL pointer; never dereferenced */
     }
     return with->epi.stats_groups > 0 && with->epi.shuffle <= 1;
 }
 
-/* Depths of the rings. A patch has to be complete when its turn comes, `stages` - 1 steps after its last part. */
+/* Sets the depths of the rings. A patch must be complete `stages` - 1 steps after its last part was issued. */
 static inline void conv_set_rings(dvk_conv_params *p, int32_t stages, int32_t threads) {
     const int64_t pieces = (int64_t)p->patch_pixels << p->cpp_log2;
     p->stages = stages;
@@ -220,7 +221,7 @@ static inline void conv_set_rings(dvk_conv_params *p, int32_t stages, int32_t th
     p->portion = p->window ? (int32_t)conv_round(conv_ceil(pieces, p->window), threads) : 0;
 }
 
-/* One tap of the convolution that is done, from f32 OIHW; phases add up what falls on the same small pixel. */
+/* One tap of the convolution that is run, from f32 OIHW; phases add the taps that meet the same small pixel. */
 static inline float conv_weight(const dvk_conv2d_args *a, const conv_shape *s, const float *w, int64_t o, int64_t i,
                                 int32_t phase, int32_t tap) {
     if (a->phased) {

@@ -1,11 +1,11 @@
-/* conv_int8_mma.cu - "cuda/int8/mma": convolutions of f16 or bf16 with products of 8-bit integers, mma.sync. Sums are
- * integers, exact, in the registers that the sums of other formats have. */
+/* conv_int8_mma.cu - "cuda/int8/mma": convolutions of f16 or bf16 with products of 8-bit integers on mma.sync. Sums are
+ * exact integers, in the registers of the float sums of other formats. */
 #include "kernels/cuda/conv/conv_8bit_mma.cuh"
 
 struct conv_s8 : conv_8bit_of_f16 {
     static __device__ __forceinline__ uint32_t factor(uint32_t most, float &unit) {
         const float largest = __half2float(__ushort_as_half((uint16_t)most));
-        const uint32_t f = conv_pack_f16(fminf(127.0f / largest, 32768.0f), 0); /* a number of f16, too */
+        const uint32_t f = conv_pack_f16(fminf(127.0f / largest, 32768.0f), 0); /* exactly representable in f16 */
         unit = 1.0f / conv_unpack_f16(f).x;
         return f | f << 16;
     }
@@ -31,7 +31,8 @@ struct conv_s8_of_bf16 : conv_8bit_of_bf16 {
     static __device__ __forceinline__ uint32_t plain() {
         return 0x3f800000u;
     }
-    /* Two, in the lowest bytes of the halves: products are exact, and f32 from 2^23 on is integers. */
+    /* Two integers, in the lowest bytes of the halves: the products are exact, and f32 numbers from 2^23 on are
+     * integers. */
     static __device__ __forceinline__ uint32_t two(uint32_t pair, float factor) {
         const float middle = 12582912.0f;
         const float low = fmaf(__uint_as_float(pair << 16), factor, middle);

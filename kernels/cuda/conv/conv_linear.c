@@ -1,5 +1,5 @@
-/* conv_linear.c - 1x1 convolutions of many pixels on Hopper's tensor cores: which, how they are cut into slices of output
- * channels, at what cost. Weights are packed as conv_linear_sm90.cu keeps them. */
+/* conv_linear.c - host side of 1x1 convolutions of many pixels on Hopper's tensor cores: support, slices of output
+ * channels, cost. Weights are packed in the layout of conv_linear_sm90.cu. */
 #include "kernels/cuda/conv/conv_linear.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ extern const dvk_cuda_kernel dvk_conv2d_cuda_linear;
 
 static const int32_t widths[] = {256, 192, 144, 128, 96, 64, 32};
 
-typedef struct plan { /* how output channels are cut, as it depends on the weights alone, and the ring */
+typedef struct plan { /* slices of output channels, which depend only on the weights, and the ring */
     int32_t width, slices, slots;
     int32_t shared; /* bytes */
 } plan;
@@ -36,15 +36,15 @@ static plan plan_of(const dvk_conv2d_args *a, int32_t width) {
     return c;
 }
 
-/* A tile's time is that of its products as they are padded, or of bringing its pixels. The rates are an H200's and not in the
- * table of costs: the way that weights are packed follows from them, whatever the device. */
+/* The time of a tile is that of its padded products or of loading its pixels. The rates are an H200's and are constants
+ * here, not in the cost table: the layout of packed weights follows from them on every device. */
 static double tile_time(const dvk_conv2d_args *a, const plan *c) {
     const double products = 64.0 * c->width * (double)blocks_of(a->x.c, 16) * 16.0 / 3000.0;
     const double bring = chunks_of(a) * DVK_LINEAR1_SLOT / (c->slots > 3 ? 36.0 : 30.0);
     return products > bring ? products : bring;
 }
 
-/* The width whose slices take the least together; width 0: none. */
+/* The slice width with the lowest total time; width 0: none. */
 static plan best_plan(const dvk_conv2d_args *a) {
     plan best = {0};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
@@ -69,14 +69,15 @@ static int in_words(const dvk_conv2d_args *a, const dvk_view *v) {
            (v->h == 1 || v->sh == v->w * v->sw) && (v->n == 1 || v->sn == v->h * v->w * v->sw);
 }
 
-/* A slice that begins at 16 bytes and has a neighbour behind its last channel: all but its last piece is stored whole. */
+/* 1 if a slice begins at 16 bytes and another tensor follows its last channel: all pieces but the last are stored
+ * whole. */
 static int by_pieces(const dvk_conv2d_args *a) {
     return same_type(a, &a->y) && !ends_alone(&a->y) && a->y.c % 2 == 0 &&
            (a->epi.n_res == 0 || same_type(a, &a->epi.res[0]));
 }
 
-/* A bulk copy writes whole pieces of 16 bytes: fine where what is behind the last channel is nobody's. y is stored word by
- * word where it is a slice that has a neighbour there, or begins in between. */
+/* 1 if y must be stored word by word. A bulk copy writes whole pieces of 16 bytes, which needs padding behind the last
+ * channel. y is stored by words if it is a slice followed by another tensor, or if it begins within a piece. */
 static int by_words(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
     return !by_pieces(a) && (!mappable(&a->y) || !ends_alone(&a->y)) && in_words(a, &a->y) &&
@@ -150,7 +151,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
 
 /* ---- launch ---- */
 
-/* All pixels as one row of them. */
+/* Treats all pixels as one row. */
 static int map_flat(dvk_queue *q, const dvk_view *v, int32_t channels, int32_t pixels, dvk_wgmma_map *out) {
     dvk_view flat = *v;
     flat.w = v->n * v->h * v->w;

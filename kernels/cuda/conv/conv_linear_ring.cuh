@@ -1,5 +1,5 @@
-// conv_linear_ring.cuh - what lies where in the shared memory of conv_linear_sm90.cu, and who fills it: the weights once,
-// then tiles of pixels through a ring of slots.
+// conv_linear_ring.cuh - shared memory of conv_linear_sm90.cu and its producer, which loads the weights once and then
+// tiles of pixels through a ring buffer.
 #pragma once
 
 #include "kernels/cuda/conv/conv_linear.h"
@@ -7,7 +7,7 @@
 
 enum { ROWS = DVK_LINEAR1_ROWS, SLOT = DVK_LINEAR1_SLOT };
 
-template <int WIDTH> struct layout { // of shared memory, addresses
+template <int WIDTH> struct layout { // shared memory addresses
     enum {
         WHOLE = WIDTH / 64,
         LAST = WIDTH % 64,
@@ -34,7 +34,7 @@ template <int WIDTH> struct layout { // of shared memory, addresses
     __device__ __forceinline__ uint32_t weights() const {
         return residual(8);
     }
-    // Of a warpgroup: the other one has seen all that is ahead in the ring.
+    // Barrier of a warpgroup: the other one has waited for everything ahead in the ring.
     __device__ __forceinline__ uint32_t turn(int group) const {
         return residual(9 + group);
     }

@@ -1,6 +1,7 @@
-// conv_linear_sm90.cu - 1x1 convolutions of many pixels on the tensor cores of Hopper. A block keeps the weights of WIDTH
-// output channels in shared memory and works through tiles of 64 pixels, whose input channels come through a ring of
-// slots: d[64 pixels][WIDTH] = x[64][k] * w[WIDTH][k]^T. Two warpgroups take turns, one multiplies while the other stores.
+// conv_linear_sm90.cu - 1x1 convolutions of many pixels on the tensor cores of Hopper. A block keeps the weights of
+// WIDTH output channels in shared memory. It loops over tiles of 64 pixels, whose input channels arrive through a ring
+// buffer: d[64 pixels][WIDTH] = x[64][k] * w[WIDTH][k]^T. Two warpgroups alternate: one multiplies while the other
+// stores.
 #include "kernels/cuda/conv/conv_linear_ring.cuh"
 
 namespace {
@@ -52,8 +53,8 @@ template <class T, int WIDTH> struct consumer {
         }
     }
 
-    // Sums of a tile; the ring ends behind it. A warpgroup skips every other tile of the ring, so it must not look at a
-    // slot before the other one has seen that slot's last filling.
+    // Sums of a tile; advances the ring to its end. A warpgroup skips every other tile of the ring. It must not wait
+    // for a slot before the other one has waited for that slot's previous filling.
     __device__ __forceinline__ void products(ring &r, int done, float (&sum)[WIDTH / 2]) const {
         int used = -1;
         if (group == 1 || done > 0) {
@@ -90,7 +91,8 @@ template <class T, int WIDTH> struct consumer {
         r.advance(p.slots);
     }
 
-    // Biases of two channels. The load may be moved among other instructions: `at` is to be known no sooner than them.
+    // Biases of two channels. The asm is not volatile, so the compiler may interleave the load with other instructions.
+    // The caller hides `at` from it until the sums are complete.
     static __device__ __forceinline__ float2 biases(uint32_t at) {
         float2 x;
         asm("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at));
@@ -116,12 +118,12 @@ template <class T, int WIDTH> struct consumer {
         return at.piece(warp, L::WHOLE) + row * L::LAST * 2 + ((octet - L::WHOLE * 8) ^ turned) * 16;
     }
 
-    // Where this lane's row of four matrices lies: sixteen pixels of sixteen channels, from channel c of the slice on
+    // Address of this lane's row of four matrices: sixteen pixels of sixteen channels, from channel c of the slice on
     __device__ __forceinline__ uint32_t rows_at(int c) const {
         return octet_at(lane & 15, c / 8 + (lane >> 4));
     }
 
-    // The last piece of a pixel has a neighbour.
+    // Stores pixels whose last piece is shared with another tensor.
     __device__ __forceinline__ void store_pieces(int t) const {
         const int pieces = (min(WIDTH, p.c_out - c0) + 7) / 8;
         for (int i = lane; i < 16 * pieces; i += 32) {
@@ -147,7 +149,7 @@ template <class T, int WIDTH> struct consumer {
                 }
             }
         }
-        fence_async(); // what is brought next comes to where this was
+        fence_async(); // the next load overwrites this buffer
         __syncwarp();
     }
 
@@ -165,7 +167,7 @@ template <class T, int WIDTH> struct consumer {
                 matrices_load(rows_at(n * 16 + 16), next);
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) { // pixels i % 2 * 8 on, channels i / 2 * 8 on
+            for (int i = 0; i < 4; i++) { // pixels from i % 2 * 8 on, channels from i / 2 * 8 on
                 const float2 b = biases(bias + (n * 16 + i / 2 * 8 + (lane & 3) * 2) * 4);
                 const float *s = sum + n * 8 + i / 2 * 4 + i % 2 * 2;
                 float2 v = {activated<ACT>(s[0] + b.x), activated<ACT>(s[1] + b.y)};
@@ -179,7 +181,7 @@ template <class T, int WIDTH> struct consumer {
         }
     }
 
-    // Two channels at a time to where they belong
+    // Writes two channels at a time to the output buffer
     template <int ACT, bool RES>
     __device__ __forceinline__ void write_words(int t, const float (&sum)[WIDTH / 2]) const {
         const int64_t first = (int64_t)t * ROWS + warp % 4 * 16 + lane / 4;

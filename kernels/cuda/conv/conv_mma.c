@@ -1,6 +1,6 @@
-/* conv_mma.c - "cuda/mma", "cuda/mma-tf32": which block a convolution is cut into, its launch, its packed weights:
- * [phase][chunk of input channels][tap][output channel, to a multiple of 8][input channel of the chunk], or of few input
- * channels [phase][output channel][tap][input channel]; zeros where there is none. */
+/* conv_mma.c - host side of "cuda/mma" and "cuda/mma-tf32": block sizes, launch, packed weights. The weights are
+ * [phase][chunk of input channels][tap][output channel, to a multiple of 8][input channel of the chunk]. For few input
+ * channels they are [phase][output channel][tap][input channel]. Padding is zero. */
 #include "kernels/cuda/conv/conv_mma.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ typedef struct conv_block_size {
         CONV_IS_DIRECT,
         CONV_IS_DENSE,
         CONV_IS_FEW
-    } kind; /* direct: only where x is copied as it is */
+    } kind; /* direct: only if x is copied without conversion */
 } conv_block_size;
 
 #define CONV_DIRECT(M, N, WM, WN, MT, NT) {M, N, WM, WN, MT, NT, CONV_IS_DIRECT},
@@ -45,13 +45,13 @@ static int32_t conv_channels(const dvk_conv2d_args *a) { /* of a piece of 16 byt
     return conv_is_tf32(a) ? 4 : 8;
 }
 
-/* Words of k of a convolution of few channels (conv_dense.cuh), 0 where it is none. */
+/* Words of k of a convolution of few channels (conv_dense.cuh), 0 if it is another kind. */
 static int32_t conv_dense_words(const dvk_conv2d_args *a, const conv_shape *s) {
     const int64_t words = conv_round((int64_t)s->kh * s->kw * conv_ceil(s->c_in, conv_channels(a) / 4), 8);
     return s->c_in <= (conv_is_tf32(a) ? 7 : 8) && words <= 176 ? (int32_t)words : 0;
 }
 
-/* Columns of a product over (tap, output channel) (conv_few.cuh), 0 where it is not done so. */
+/* Columns of a product over (tap, output channel) (conv_few.cuh), 0 if it is another kind. */
 static int32_t conv_few_columns(const dvk_conv2d_args *a, const conv_shape *s) {
     const int32_t columns = s->kh * s->kw * s->c_out;
     return s->c_out <= 4 && columns <= 40 && s->kh * s->kw > 1 && s->stride == 1 && a->upsample == 1 &&
@@ -77,26 +77,26 @@ static uint32_t conv_shared_bytes(const dvk_conv_params *p, const conv_block_siz
     return (uint32_t)(conv_head_bytes(p, z->n) + conv_most(z->kind == CONV_IS_DENSE ? dense : loop, out));
 }
 
-/* Statistics need the channels of a group in one block, and eight fixed channels to a lane. */
+/* Statistics need the channels of a group in one block, and fixed eight channels per lane. */
 static int conv_stats_fit(const conv_shape *s, const conv_block_size *z, int64_t groups) {
     return groups > 0 && s->c_out % groups == 0 && (32 % z->nt) == 0 &&
            (z->n >= s->c_out || z->n % (s->c_out / groups) == 0);
 }
 
-/* What the tensor cores do with mma.sync, in 16-bit TFLOP/s. */
+/* Rate of the tensor cores with mma.sync, in 16-bit TFLOP/s. */
 static double conv_peak(const dvk_cuda_caps *caps) {
     return caps->tensor_tflops * TERM(tensor);
 }
 
 static double conv_bytes(const dvk_conv2d_args *a) {
     const double x = (double)(a->x.n * a->x.h * a->x.w * a->x.c) * (double)dvk_dtype_size(a->x.dtype);
-    const int64_t c = a->epi.shuffle > 1 ? a->y.sw : a->y.c; /* few channels are written with the gap behind them */
+    const int64_t c = a->epi.shuffle > 1 ? a->y.sw : a->y.c; /* few channels are written with their padding */
     const double y = (double)(a->y.n * a->y.h * a->y.w * c) * (double)dvk_dtype_size(a->y.dtype);
     return x + y * (1.0 + (a->epi.shuffle > 1 ? 0.0 : (double)a->epi.n_res));
 }
 
-/* A wide warp reads less shared memory for the same products; one block alone on a processor leaves it idle while it
- * begins and ends. */
+/* A wide warp reads less shared memory for the same products. A single block per multiprocessor leaves it idle during
+ * prologue and epilogue. */
 static double conv_use(const conv_block_size *z, int32_t resident, int32_t stages, const dvk_cuda_caps *caps) {
     const double rows = 16.0 * z->mt, columns = 8.0 * z->nt;
     const double reads = (rows + columns) / (rows * columns) * 32.0; /* 1 for a warp of 64 x 64 */
@@ -119,7 +119,7 @@ static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps,
     if (z->kind == CONV_IS_DENSE) {
         k = (double)c->p.k_words * conv_channels(a) / 4.0;
     }
-    k += 32.0 * conv_channels(a); /* what a block costs besides */
+    k += 32.0 * conv_channels(a); /* overhead of a block */
     const int converts = !c->p.direct && z->kind != CONV_IS_DENSE;
     const double flops = 2.0 * z->m * z->n * k * (conv_is_tf32(a) ? 2.0 : 1.0) * (converts ? TERM(converts) : 1.0);
     const double per_sm = conv_peak(caps) * 1e3 / caps->processors * conv_use(z, resident, c->p.stages, caps);
@@ -138,7 +138,7 @@ static int conv_block_serves(const dvk_conv2d_args *a, const conv_shape *s, cons
     return !a->epi.stats || conv_stats_fit(s, z, a->epi.stats_groups);
 }
 
-/* All of c but the depth of the rings and what follows from it. */
+/* Sets all of c except the depth of the rings and its consequences. */
 static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const conv_block_size *z, conv_choice *c) {
     const dvk_dtype dtype = conv_is_tf32(a) ? DVK_F32 : a->compute;
     int32_t pixels = z->m;
@@ -148,7 +148,7 @@ static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const 
         pixels = (z->m / (w + s->kw - 1) - s->kh + 1) * w;
     }
     conv_fill(a, s, pixels, z->n, dtype, conv_channels(a), &c->p);
-    c->p.direct = c->p.direct && !conv_is_tf32(a); /* which rounds on the way */
+    c->p.direct = c->p.direct && !conv_is_tf32(a); /* tf32 is rounded during the copy */
     if (z->kind == CONV_IS_FEW) {
         c->p.few_taps = c->p.taps;
         c->p.few_kw = c->p.kw;
@@ -168,7 +168,7 @@ static void conv_set_depth(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, 
     c->ns = conv_estimate(a, caps, c);
 }
 
-/* The block and the depth of its rings that promise the least time; blocks 0: nothing fits. */
+/* The block and the depth of its rings with the lowest estimated time; blocks 0: nothing fits. */
 static void conv_choose(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, conv_choice *best) {
     const conv_shape s = conv_shape_of(a);
     conv_choice c;
@@ -246,7 +246,7 @@ static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- weights ---- */
 
-/* Weights as rows of `wide` input channels: [phase][step][output channel][wide]. Of few channels a step is everything
+/* Weights as rows of `wide` input channels: [phase][step][output channel][wide]. With few channels there is one step,
  * and a row runs over (tap, channel). */
 typedef struct conv_packing {
     conv_shape s;

@@ -1,5 +1,5 @@
 /* conv_mma.cuh - implicit GEMM on tensor cores with mma.sync: the kernel template behind conv_mma.cu (f16, bf16) and
- * conv_mma_tf32.cu. A block makes WARPS_M x MT x 16 pixels of WARPS_N x NT x 8 output channels. */
+ * conv_mma_tf32.cu. A block computes WARPS_M x MT x 16 pixels of WARPS_N x NT x 8 output channels. */
 #ifndef DVK_CUDA_CONV_MMA_CUH
 #define DVK_CUDA_CONV_MMA_CUH
 
@@ -23,7 +23,7 @@ template <int WM_, int WN_, int MT_, int NT_> struct conv_tile {
         MT = MT_,
         NT = NT_,
         THREADS = 32 * WM_ * WN_,
-        /* registers a thread may use: what the sums leave room for */
+        /* maximum registers per thread, given those of the sums */
         REGISTERS = MT_ * NT_ >= 32   ? 255
                     : MT_ * NT_ >= 16 ? 168
                                       : 128,
@@ -49,7 +49,7 @@ CONV_DEVICE void conv_write(const dvk_conv_params &p, const conv_block &b, const
     for (int mt = 0; mt < K::MT; mt++) {
         __syncwarp();
 #pragma unroll
-        for (int m = 0; m < K::MT; m++) { /* registers have no index at run time */
+        for (int m = 0; m < K::MT; m++) { /* registers cannot be indexed at run time */
             if (m == mt) {
 #pragma unroll
                 for (int n = 0; n < K::NT; n++) {
@@ -73,9 +73,9 @@ template <class T, class K> struct conv_engine {
     float (&acc)[K::MT][K::NT][4];
     int cpp;
     int a_pixel, a_step; /* this lane's pixel of the patch for tap 0; 16 pixels of the block on */
-    const char *w_from;  /* what this thread copies next, */
-    uint32_t w_to;       /* where to in a tap's weights, */
-    int w_pieces;        /* and how many */
+    const char *w_from;  /* source of this thread's next copy, */
+    uint32_t w_to;       /* its destination in a tap's weights, */
+    int w_pieces;        /* and its number of pieces */
     uint32_t b_row;      /* byte offset of this lane's first piece of weights */
 
     __device__ __forceinline__ void begin() {
@@ -84,7 +84,7 @@ template <class T, class K> struct conv_engine {
         cpp = 1 << p.cpp_log2;
         const int m = warp_m * K::MT * 16 + (lane & 15);
         const int my = m >> p.tile_w_log2, mx = m & ((1 << p.tile_w_log2) - 1);
-        a_pixel = my * p.stride * (int)p.patch_w.by + mx; /* stride 2: the even columns lie together */
+        a_pixel = my * p.stride * (int)p.patch_w.by + mx; /* stride 2: the even columns are contiguous */
         a_step = p.tile_h == 1 ? 16 : (16 >> p.tile_w_log2) * p.stride * (int)p.patch_w.by;
         const int all = K::N << p.cpp_log2, mine = threadIdx.x;
         w_pieces = mine < all ? (all - mine + K::THREADS - 1) / K::THREADS : 0;
@@ -94,10 +94,10 @@ template <class T, class K> struct conv_engine {
         b_row = (uint32_t)row * cpp * 16 + ((((lane >> 3 & 1) ^ (row >> (3 - p.cpp_log2))) & (cpp - 1)) << 4);
     }
 
-    /* A row of the block that is none of the weights' reads what lies behind them: no channel that is stored sees it. */
+    /* Rows of the block behind the last weight row read padding; the channels of those rows are not stored. */
     template <int PARTS> __device__ __forceinline__ void copy_weights(uint32_t to, int part, bool whether) {
         enum { ALL = (K::N * 8 + K::THREADS - 1) / K::THREADS, EACH = (ALL + PARTS - 1) / PARTS };
-        /* threads that copy any rows copy the same number, of eight pieces each, as they are where PARTS is 4 */
+        /* threads that copy any rows copy the same number of rows, of eight pieces each if PARTS is 4 */
         enum { EVEN = K::N * 8 % K::THREADS == 0 || K::N * 8 < K::THREADS };
         const int n = whether ? w_pieces : 0;
 #pragma unroll
@@ -115,7 +115,7 @@ template <class T, class K> struct conv_engine {
         uint32_t a[K::MT][4], w[(K::NT + 1) / 2][4];
 #pragma unroll
         for (int i = 0; i < K::MT; i++) {
-            conv_ldmatrix4(a[i], a_at[i] ^ (k << 5)); /* two pieces on: pieces are exchanged by xor */
+            conv_ldmatrix4(a[i], a_at[i] ^ (k << 5)); /* two pieces further: the swizzle is an xor */
         }
 #pragma unroll
         for (int i = 0; i < K::NT / 2; i++) {
@@ -143,7 +143,7 @@ template <class T, class K> struct conv_engine {
         uint32_t a_at[K::MT];
 #pragma unroll
         for (int i = 0; i < K::MT; i++) {
-            const int q = min(a_pixel + i * a_step + tap, p.patch_pixels - 1); /* no pixel: any one that is there */
+            const int q = min(a_pixel + i * a_step + tap, p.patch_pixels - 1); /* no pixel: any valid one */
             a_at[i] = patch + ((uint32_t)q << (p.cpp_log2 + 4));
             a_at[i] += (((lane >> 4) ^ (q >> (3 - p.cpp_log2))) & (cpp - 1)) << 4;
         }

@@ -1,8 +1,8 @@
-/* conv_mma.h - the blocks that the device functions of conv_mma.cu and conv_mma_tf32.cu are compiled for. */
+/* conv_mma.h - the block sizes of the device functions of conv_mma.cu and conv_mma_tf32.cu. */
 #ifndef DVK_CUDA_CONV_MMA_H
 #define DVK_CUDA_CONV_MMA_H
 
-/* X(pixels, output channels, warps along pixels, warps along channels, 16-pixel and 8-channel pieces of a warp) */
+/* X(pixels, output channels, warps along pixels, warps along channels, 16-pixel and 8-channel pieces per warp) */
 #define CONV_MMA_DIRECT(X)                                                                                             \
     X(256, 128, 4, 2, 4, 8)                                                                                            \
     X(256, 48, 4, 1, 4, 6)                                                                                             \

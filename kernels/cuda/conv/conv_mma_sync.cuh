@@ -1,5 +1,4 @@
-/* conv_mma_sync.cuh - what convolutions on mma.sync share: its products, and the wait of a launch that overlaps the one
- * ahead. */
+/* conv_mma_sync.cuh - shared code of convolutions on mma.sync: the products, and the wait of an overlapping launch. */
 #ifndef DVK_CUDA_CONV_MMA_SYNC_CUH
 #define DVK_CUDA_CONV_MMA_SYNC_CUH
 

@@ -1,5 +1,5 @@
 /* conv_mma_tf32.cu - "cuda/mma-tf32": convolutions of f32 values with products of TF32 on tensor cores. The values are
- * rounded on their way to shared memory, so that all are _pro_. */
+ * rounded on their way to shared memory, so all functions are _pro_ ones. */
 #include "kernels/cuda/conv/conv_dense.cuh"
 #include "kernels/cuda/conv/conv_few.cuh"
 #include "kernels/cuda/conv/conv_mma.h"

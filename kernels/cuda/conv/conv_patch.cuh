@@ -1,6 +1,6 @@
-/* conv_patch.cuh - device code of the universal convolutions that brings patches of the input and weights to shared
- * memory while the products go on. What is copied as it is goes asynchronously (cp.async; plain loads before sm_80), what
- * has to be converted or has a prologue goes through registers, a part of the next patch with every tap of this one. */
+/* conv_patch.cuh - device code of the universal convolutions that loads patches and weights to shared memory while the
+ * products run. Plain copies are asynchronous (cp.async; loads before sm_80). Inputs with a conversion or a prologue go
+ * through registers: with every tap of this patch, a part of the next one. */
 #ifndef DVK_CUDA_CONV_PATCH_CUH
 #define DVK_CUDA_CONV_PATCH_CUH
 
@@ -45,7 +45,7 @@ CONV_DEVICE void conv_copy_commit() {
 #endif
 }
 
-/* Until at most `stages` - 2 groups are under way. */
+/* Waits until at most `stages` - 2 groups are in flight. */
 CONV_DEVICE void conv_copy_wait(int stages) {
 #if __CUDA_ARCH__ >= 800
     if (stages >= 4) {
@@ -93,15 +93,15 @@ CONV_DEVICE const char *conv_patch_table(const dvk_conv_params &p, const conv_bl
     return (const char *)p.x.data + (b.n * p.x.sn + base_y * p.x.sh + base_x * p.x.sw) * each;
 }
 
-/* Where piece `item` of a patch that begins at `patch` lies in shared memory. */
+/* Address of piece `item` of a patch that begins at `patch` in shared memory. */
 CONV_DEVICE uint32_t conv_piece_at(uint32_t patch, int item, int cpp_log2) {
     const int pixel = item >> cpp_log2, mask = (1 << cpp_log2) - 1;
     const int swap = (pixel >> (3 - cpp_log2)) & mask;
     return patch + (((uint32_t)(item & ~mask) | (uint32_t)((item & mask) ^ swap)) << 4);
 }
 
-/* Brings pieces of patches to shared memory. Piece `i` of a patch goes with thread i % THREADS, whose channels within a
- * chunk are then always the same. AHEAD: pieces that wait in registers at a time. */
+/* Loads pieces of patches to shared memory. Piece `i` of a patch belongs to thread i % THREADS, whose channels within a
+ * chunk are therefore fixed. AHEAD: pieces in registers at a time. */
 template <class T, int THREADS, int AHEAD> struct conv_mover {
     enum { PER = T::PER_PIECE };
     const dvk_conv_params &p;
@@ -125,7 +125,7 @@ template <class T, int THREADS, int AHEAD> struct conv_mover {
         plain = p.x.vec && p.x.dtype == T::DTYPE && count == PER && (!p.scale || p.vectors_aligned);
     }
 
-    /* Straight-line code for the first two pieces, to be mixed with products. */
+    /* Straight-line code for the first two pieces, which the compiler interleaves with products. */
     __device__ __forceinline__ void copy(uint32_t patch, int from, int to) const {
         const int bytes = count * (16 / PER);
         const char *src = x + (int64_t)channel * (16 / PER);
@@ -170,7 +170,7 @@ template <class T, int THREADS, int AHEAD> struct conv_mover {
         return T::pack(v);
     }
 
-    /* What is not plain: one channel at a time. */
+    /* Pieces that are not plain: one channel at a time. */
     __device__ __forceinline__ void singly(int k, uint32_t to) const {
 #pragma unroll 1
         for (int i = 0; i < PER; i++) {
@@ -196,7 +196,7 @@ template <class T, int THREADS, int AHEAD> struct conv_mover {
         }
     }
 
-    /* The first AHEAD pieces of [from, to): begun here, */
+    /* Starts the first AHEAD pieces of [from, to), */
     __device__ __forceinline__ void convert_begin(int from, int to) {
         const char *src = x + (int64_t)channel * T::BYTES;
 #pragma unroll
@@ -213,7 +213,7 @@ template <class T, int THREADS, int AHEAD> struct conv_mover {
         }
     }
 
-    /* ended here, and all others. */
+    /* finishes them, and processes all others. */
     __device__ __forceinline__ void convert_end(uint32_t patch, int from, int to) {
 #pragma unroll 1
         for (; from < to; from += AHEAD * THREADS, convert_begin(from, to)) {
@@ -230,7 +230,7 @@ template <class T, int THREADS, int AHEAD> struct conv_mover {
 
 /* ---- the loop over chunks of input channels and taps ---- */
 
-/* What a step has to copy meanwhile. */
+/* The copies that a step overlaps with its products. */
 template <bool DIRECT, class M, class E> struct conv_copies {
     const M &mover;
     E &engine;
@@ -252,14 +252,14 @@ template <bool DIRECT, class M, class E> struct conv_copies {
     }
 };
 
-/* The next patch is brought in over the first `window` taps of a chunk, the first ones before step 0. DIRECT: p.direct.
- * E, the engine: copy_weights<PARTS>(address, k, whether), part k of the weights of one step after the other;
- * multiply(patch, weights, offset of the tap in pixels, chunk, copies). */
+/* The next patch is loaded over the first `window` taps of a chunk, the first ones before step 0. DIRECT: p.direct. The
+ * engine E has two functions. copy_weights<PARTS>(address, k, whether) copies part k of the weights of consecutive
+ * steps. multiply(patch, weights, offset of the tap in pixels, chunk, copies) multiplies one tap. */
 template <bool DIRECT, class T, int THREADS, int AHEAD, class E>
 CONV_DEVICE void conv_pipeline(const dvk_conv_params &p, conv_mover<T, THREADS, AHEAD> &mover, uint32_t patch0,
                                uint32_t weight_bytes, E &engine) {
     const int items = p.patch_pixels << p.cpp_log2;
-    const uint32_t patch_bytes = ((uint32_t)items * 16 + 127) & ~127u; /* exchanged pieces keep to their 128 bytes */
+    const uint32_t patch_bytes = ((uint32_t)items * 16 + 127) & ~127u; /* the swizzle stays within 128 bytes */
     const int steps = p.chunks * p.taps, ahead = p.stages - 1;
     const uint32_t weights0 = patch0 + p.patches * patch_bytes, weights_end = weights0 + p.stages * weight_bytes;
     const int filled = min(max(p.patches - 1, 1), p.chunks);

@@ -1,5 +1,5 @@
-/* conv_pixels.c - 1x1 convolutions of 64 to 64 channels of many pixels, where memory decides. Weights are packed as
- * conv_pixels.cu keeps them: pixel_mma.cuh. */
+/* conv_pixels.c - host side of memory-bound 1x1 convolutions from 64 to 64 channels of many pixels. Weights are packed
+ * in the layout of conv_pixels.cu: pixel_mma.cuh. */
 #include "kernels/cuda/conv/conv_pixels.h"
 
 #include "kernels/costs/cuda_costs.h"
@@ -13,7 +13,7 @@ static int is_one(float v) {
     return v >= 1.0f && v <= 1.0f;
 }
 
-/* Pixels of one pitch in all pictures */
+/* 1 if all pictures have one pixel pitch */
 static int flat(const dvk_conv2d_args *a, const dvk_view *v) {
     return v->dtype == a->compute && v->c == DVK_CONV_PIXELS_C && mappable(v) && (v->h == 1 || v->sh == v->w * v->sw) &&
            (v->n == 1 || v->sn == v->h * v->w * v->sw);
@@ -48,7 +48,7 @@ static int64_t pack_units(const void *args) {
     return DVK_CONV_PIXELS_C;
 }
 
-/* A line has the weights of one output channel: channel_of() and place() of pixel_mma.cuh. */
+/* A line has the weights of one output channel, ordered by channel_of() and place() of pixel_mma.cuh. */
 static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
     for (int64_t line = first; line < last; line++) {

@@ -1,6 +1,6 @@
-// conv_pixels.cu - 1x1 convolution of 64 to 64 channels, bias and residual, by warps that work alone: 32 pixels at a
-// time go from memory to registers, through the product, and back. It is bound by memory, so that all of a warp's
-// pixels are asked for at once.
+// conv_pixels.cu - 1x1 convolution from 64 to 64 channels, bias and residual, with independent warps: 32 pixels at a
+// time go from memory to registers, through the product, and back. It is memory-bound, so the loads of all of a warp's
+// pixels are in flight at once.
 #include "kernels/cuda/conv/conv_pixels.h"
 #include "kernels/cuda/pixels/pixel_mma.cuh"
 

@@ -1,4 +1,4 @@
-/* conv_pixels.h - what conv_pixels.c passes to conv_pixels.cu. */
+/* conv_pixels.h - parameters that conv_pixels.c passes to conv_pixels.cu. */
 #ifndef DVK_CUDA_CONV_PIXELS_H
 #define DVK_CUDA_CONV_PIXELS_H
 

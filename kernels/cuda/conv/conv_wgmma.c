@@ -1,5 +1,5 @@
-/* conv_wgmma.c - "conv2d" on Hopper's tensor cores: which convolutions, in what shape, at what cost; weights.
- * Enlarging by two is four convolutions of 2 x 2 taps on the small picture (phases). */
+/* conv_wgmma.c - host side of "conv2d" on Hopper's tensor cores: support, tiling, cost, weights. Nearest upsampling by
+ * two becomes four convolutions of 2 x 2 taps on the small picture (phases). */
 #include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
 
@@ -17,18 +17,18 @@ static int taps_of(const dvk_conv2d_args *a) {
     return a->upsample == 2 ? 4 : a->kh * a->kw;
 }
 
-/* Two tiles of a stride of two want twice the patches, for which there is no room: half of the products are of nothing. */
+/* With stride 2, two tiles would need twice the patches, which do not fit: half of the products are padding. */
 static int split_of(const dvk_conv2d_args *a) {
     return channels_of(a) <= 64 && a->stride == 1;
 }
 
-/* Channels of a tap in k where all taps make one chunk, else 0. */
+/* Channels per tap in k if all taps form one chunk, otherwise 0. */
 static int few_of(const dvk_conv2d_args *a) {
     const int window = a->kh == 3 && a->kw == 3 && a->stride == 1 && a->upsample == 1;
     return !window || a->x.c > 4 ? 0 : a->x.c == 4 ? 4 : 3;
 }
 
-/* A stride of two: taps of even distance from one another meet pixels of the same parity. */
+/* Stride 2: taps with an even distance meet pixels of the same parity. */
 static int parity_of(int first, int pad) {
     return (first + pad) & 1;
 }
@@ -53,7 +53,7 @@ static void set_parts(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
     p->x_bytes = (p->x_bytes + 1023) / 1024 * 1024;
 }
 
-/* All taps of few input channels: a product of one chunk. */
+/* Few input channels: all taps form a product of one chunk. */
 static void set_few(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
     p->from = view_of(&a->x);
     p->last_k16 = (int32_t)blocks_of(9 * p->few, 16);
@@ -63,7 +63,7 @@ static void set_few(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
     p->x_bytes = DVK_WGMMA_FEW_SLOT;
 }
 
-/* Whether the first residual is what is read: the first 64 channels of it, pixel by pixel. */
+/* 1 if the first residual is the input: its first 64 channels, pixel by pixel. */
 static int own_residual(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
     const dvk_view *r = &a->epi.res[0], *x = &a->x;
     return a->epi.n_res > 0 && p->epilogue == (int32_t)DVK_WGMMA_LINEAR && p->split && p->chunks > 1 &&
@@ -72,14 +72,14 @@ static int own_residual(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
            r->h == x->h && r->w == x->w;
 }
 
-/* Shuffled by two to pixels of eight channels, whether these are real or nobody's. */
+/* 1 for a shuffle by two to pixels of eight channels, including padding. */
 static int makes_pixels(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
     return e->shuffle == 2 && a->y.c <= 4 && a->y.sw == 8 && a->y.dtype == a->compute && mappable(&a->y) &&
            e->n_res == 0 && !e->gate && e->act <= DVK_ACT_PRELU && a->upsample == 1;
 }
 
-/* What the kernel needs to know but for pointers and maps. */
+/* All parameters of the kernel except pointers and tensor maps. */
 static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     dvk_conv_wgmma p;
     memset(&p, 0, sizeof p);
@@ -123,14 +123,15 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     return p;
 }
 
-/* Divides shared memory among the rings; bytes in all, 0: too little. Weights stay where all of them fit, and then the
- * two warpgroups take turns; otherwise the first is only so far ahead that the ring still looks some taps beyond it. They
- * take turns, too, where the rings hold so much that the first could signal a second time before the other has looked. */
+/* Divides shared memory among the rings. Returns the bytes in total; 0: too little. If all weights fit, they stay, and
+ * the two warpgroups alternate. Otherwise the lead of the first is limited, so that the ring still holds some taps
+ * beyond it. They also alternate if the rings are so deep that the first could signal twice before the other has
+ * waited. */
 static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     n_res -= p->own;
     const int32_t per_job = p->chunks * p->taps;
     p->resident = (p->split || p->few) && p->blocks * p->phases == 1 && per_job <= 9 && (p->taps > 1 || p->chunks <= 2);
-    /* a warpgroup's patch is free when the next one's products have begun */
+    /* a warpgroup's patch is free when the products of the next one have begun */
     const int32_t alone = p->split && (!p->resident || p->chunks > 1);
     p->x_slots = p->few || p->parts > 1 ? 3 : p->taps == 1 ? 4 : alone ? 3 : 2;
     p->entry_bytes = (n_res > 1 ? 2 : 1) * DVK_WGMMA_PIECE;
@@ -142,7 +143,7 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     }
     p->w_slots = p->resident ? per_job : least(rest / p->w_bytes, 8);
     rest -= p->w_slots * p->w_bytes;
-    p->lead = per_job - per_job / 4; /* so that the products of one begin before those of the other have run dry */
+    p->lead = per_job - per_job / 4; /* the products of one begin before those of the other end */
     if (!p->resident) {
         p->lead = least(least(per_job, 3), least(p->taps * (p->x_slots - 1), p->w_slots > 4 ? p->w_slots - 3 : 1));
     }
@@ -151,7 +152,7 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     return rest >= 0 && p->w_slots >= least_slots ? available - rest : 0;
 }
 
-/* Whole chunks of channels, as they are, with a pixel of every parity that is read. */
+/* Whole chunks of channels without conversion, with a pixel of every parity that is read. */
 static int can_halve(const dvk_conv2d_args *a) {
     return can_map(a) && a->stride == 2 && a->x.c % DVK_WGMMA_CHUNK == 0 && a->upsample == 1 && a->pro.scale == NULL &&
            a->pro.act == DVK_ACT_NONE && a->epi.shuffle <= 1 && a->x.h > 1 && a->x.w > 1;
@@ -190,7 +191,7 @@ static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     return stats_chunks_of(a, &p);
 }
 
-/* A warpgroup keeps its sums in registers, so all its tiles are of the same picture and the same channels. */
+/* A warpgroup keeps its sums in registers, so all its tiles have the same picture and the same channels. */
 static int64_t sums_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a);
@@ -199,15 +200,15 @@ static int64_t sums_chunks(const void *args, const dvk_cuda_caps *caps) {
     return can ? (int64_t)least(p.jobs, caps->processors) << p.split : 0;
 }
 
-/* Enlarging by weights of a larger window adds some of them up. */
+/* Upsampling by weights of a larger window adds some of them. */
 static int scalable(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     (void)caps;
     return (a->upsample != 2 || a->phased) && !few_of(a);
 }
 
-/* ---- weights: [phase][block][chunk][tap][64 or 128 rows][64], rows swizzled. Those of a phase are sums of the given ones, or
- * given ---- */
+/* ---- weights: [phase][block][chunk][tap][64 or 128 rows][64], rows swizzled. Those of a phase are sums of the given
+ * ones, or given ---- */
 
 static size_t packed_bytes(const void *args) {
     const dvk_conv_wgmma p = shape_of(args);
@@ -219,7 +220,7 @@ static int64_t pack_units(const void *args) {
     return (int64_t)p.phases * p.blocks * p.chunks;
 }
 
-/* Of a stride of two: tap `tap` in the order of the parts. */
+/* Stride 2: tap `tap` in the order of the parts. */
 static int tap_of_parts(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, int tap) {
     int part = 0;
     while (tap >= p->part[part].taps) {
@@ -229,7 +230,7 @@ static int tap_of_parts(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, int t
     return (ky + tap / p->part[part].kw * 2) * a->kw + kx + tap % p->part[part].kw * 2;
 }
 
-/* Tap `tap` of one kernel of kh x kw; of a phase: the sum of the given taps that meet the same pixel. */
+/* Tap `tap` of one kernel of kh x kw; for a phase: the sum of the given taps that meet the same pixel. */
 static float tap_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const float *k, int phase, int tap) {
     if (a->stride == 2) {
         return k[tap_of_parts(a, p, tap)];
@@ -262,7 +263,7 @@ static float weight_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const 
                                                            : 0.0f;
 }
 
-/* Few channels that are shuffled: each warp makes them of a part of the tile (output_ring::pixels). */
+/* Few shuffled channels: each warp computes them for a part of the tile (output_ring::pixels). */
 static int same_in_warps(const dvk_conv2d_args *a) {
     return a->epi.shuffle == 2 && channels_of(a) <= 16;
 }
@@ -293,8 +294,8 @@ static double most(double a, double b) {
     return a > b ? a : b;
 }
 
-/* A job takes as long as its products as they are padded, what it reads through the cache or its prologue, whichever is
- * longest, and its epilogue. All blocks work as long as the busiest. */
+/* The time of a job is that of its padded products, its loads through the cache or its prologue, whichever is longest,
+ * plus its epilogue. The busiest block determines the total. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     dvk_conv_wgmma p = shape_of(a);
@@ -324,7 +325,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- launch ---- */
 
-/* Of a stride of two: the pixels of one parity as a picture. */
+/* Stride 2: maps the pixels of one parity as a picture. */
 static int map_parts(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) {
     const int64_t size = (int64_t)dvk_dtype_size(a->x.dtype);
     int r = 0;

@@ -1,6 +1,7 @@
-/* conv_wgmma_few.cuh - the operand of a 3 x 3 convolution of at most four input channels: k runs over (tap, channel), 27
- * or 36 of them. The helpers read the pixels of a tile, halo included, one tile ahead, as they lie in the picture (any
- * type, any strides), put them into shared memory as eight bytes each, and from there each pixel's taps into its row. */
+/* conv_wgmma_few.cuh - the operand of a 3 x 3 convolution of at most four input channels: k runs over (tap, channel),
+ * 27 or 36 of them. The helpers read the pixels of a tile, halo included, one tile ahead, directly from the picture
+ * (any type, any strides). They store each pixel to shared memory as eight bytes, and copy from there the taps of each
+ * pixel into its row. */
 #ifndef DVK_CUDA_CONV_WGMMA_FEW_CUH
 #define DVK_CUDA_CONV_WGMMA_FEW_CUH
 
@@ -10,11 +11,11 @@
 
 template <class T> struct few_pixels {
     enum { EACH = (DVK_WGMMA_FEW_PIXELS + DVK_WGMMA_GATHERERS - 1) / DVK_WGMMA_GATHERERS };
-    uint32_t raw[EACH][4]; /* as loaded: nothing waits for it before the tile's turn */
+    uint32_t raw[EACH][4]; /* as loaded; used only when the tile is next */
     int row[EACH], column[EACH];
     int64_t offset[EACH];
     int n;
-    uint32_t real; /* bits: which of them lie in the picture */
+    uint32_t real; /* bits: which of them are in the picture */
 
     __device__ __forceinline__ few_pixels(const dvk_conv_wgmma &p, int thread) {
 #pragma unroll

@@ -1,5 +1,5 @@
-/* conv_wgmma_held.c - "conv2d" of 3 x 3 from 64 channels to at most 64 on Hopper's tensor cores, with weights in registers;
- * see conv_wgmma_held_sm90.cu. */
+/* conv_wgmma_held.c - host side of "conv2d" of 3 x 3 from 64 channels to at most 64 on Hopper's tensor cores, with
+ * weights in registers; see conv_wgmma_held_sm90.cu. */
 #include "kernels/cuda/conv/conv_wgmma_held.h"
 
 #include "kernels/costs/cuda_costs.h"
@@ -24,13 +24,13 @@ static dvk_conv_held shape_of(const dvk_conv2d_args *a) {
     p->tiles_x = (int32_t)blocks_of(a->y.w, DVK_WGMMA_TILE_W);
     p->tiles_y = (int32_t)blocks_of(a->y.h, DVK_WGMMA_TILE_H);
     p->jobs = p->n * p->tiles_y * p->tiles_x;
-    p->split = 1; /* of sums: a row for each warpgroup */
+    p->split = 1; /* sums: a row for each warpgroup */
     p->pitch = DVK_WGMMA_TILE_W + SIDE - 1;
     p->patch_pixels = p->pitch * (DVK_WGMMA_TILE_H + SIDE - 1);
     p->x_bytes = (p->patch_pixels * 128 + 1023) / 1024 * 1024;
     p->entries = DVK_HELD_PIECES;
     p->entry_bytes = DVK_WGMMA_PIECE;
-    p->lead = DVK_HELD_TAPS - 2; /* so that the products of one begin before those of the other have run dry */
+    p->lead = DVK_HELD_TAPS - 2; /* the products of one begin before those of the other end */
     return h;
 }
 
@@ -55,7 +55,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     return known && lay_out(&p, caps->shared_bytes) > 0;
 }
 
-/* Of one picture: a warpgroup keeps its sums in registers. */
+/* For one picture: a warpgroup keeps its sums in registers. */
 static int64_t sums_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a).c;
@@ -69,7 +69,7 @@ static int scalable(const void *args, const dvk_cuda_caps *caps) {
     return 1;
 }
 
-/* ---- weights: [tap][16 input channels][thread of a warpgroup][8], what each thread holds of a left operand ---- */
+/* ---- weights: [tap][16 input channels][thread of a warpgroup][8], each thread's part of a left operand ---- */
 
 static size_t packed_bytes(const void *args) {
     (void)args;

@@ -1,10 +1,10 @@
-/* conv_wgmma_held_sm90.cu - 3 x 3 convolutions of 64 channels to at most 64 on the tensor cores of Hopper, whose weights are
- * held in registers: all 64 x 576 of them are left operands of 144 registers a thread, beside 64 for the sums of 64 channels
- * of 128 pixels. So products read nothing but pixels from shared memory, and nothing but pixels lies there.
+/* conv_wgmma_held_sm90.cu - 3 x 3 convolutions of 64 channels to at most 64 on the tensor cores of Hopper with weights
+ * in registers. All 64 x 576 weights are left operands in 144 registers per thread, beside 64 for the sums of 64
+ * channels of 128 pixels. Products read only pixels from shared memory.
  *
- * A tile is 8 x 32 output pixels with one patch of input, of which each warpgroup makes one half of the rows; taps are views
- * of the patch, as in conv_wgmma_sm90.cu. Blocks are persistent. The third warpgroup brings patches; of the other two the
- * second stays `lead` taps behind the first, so that one stores its results while the other multiplies. */
+ * A tile is 8 x 32 output pixels with one patch of input; each warpgroup computes one half of its rows. Taps are views
+ * of the patch, as in conv_wgmma_sm90.cu. Blocks are persistent. The third warpgroup loads patches. The second
+ * warpgroup stays `lead` taps behind the first, so that one stores its results while the other multiplies. */
 #include "kernels/cuda/conv/conv_wgmma_held.h"
 #include "kernels/cuda/conv/conv_wgmma_pipe.cuh"
 #include "kernels/cuda/conv/conv_wgmma_tile.cuh"
@@ -34,7 +34,7 @@ template <class T> CONV_DEVICE void product(float (&d)[SUMS], const uint4 &a, ui
     }
 }
 
-struct layout { /* of shared memory, addresses */
+struct layout { /* shared memory addresses */
     uint32_t x, out, barriers;
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
@@ -55,7 +55,7 @@ struct layout { /* of shared memory, addresses */
     }
 };
 
-/* Of a whole tile. */
+/* The position of a whole tile. */
 CONV_DEVICE conv_tile held_tile(const dvk_conv_held &h, int job) {
     const dvk_conv_wgmma &p = h.c;
     conv_tile t;
@@ -68,7 +68,7 @@ CONV_DEVICE conv_tile held_tile(const dvk_conv_held &h, int job) {
     return t;
 }
 
-/* The weights come first, through the first two slots, which are free for patches when they are in registers. */
+/* The weights come first, through the first two slots, which are free for patches once they are in registers. */
 enum { WEIGHT_SLOTS = 2, WEIGHTS = STEPS / WEIGHT_SLOTS * 128 * 16 /* bytes in one of them */ };
 
 CONV_DEVICE ring behind_weights() {
@@ -80,7 +80,7 @@ CONV_DEVICE ring behind_weights() {
 CONV_DEVICE void bring(const dvk_conv_held &h, const layout &at) {
     const dvk_conv_wgmma &p = h.c;
     ring x = behind_weights();
-    if (p.fresh) { /* by the launch before */
+    if (p.fresh) { /* by the preceding launch */
         wait_for_launch_before();
     }
     for (int i = 0; i < WEIGHT_SLOTS; i++) {
@@ -98,7 +98,7 @@ CONV_DEVICE void bring(const dvk_conv_held &h, const layout &at) {
     }
 }
 
-/* A warpgroup's half of a tile leaves: as output_ring, whose residuals all have room at once. */
+/* Stores a warpgroup's half of a tile like output_ring, but the residuals of all pieces fit at once. */
 struct way_out {
     const dvk_conv_wgmma &p;
     output_ring ring;
@@ -107,7 +107,7 @@ struct way_out {
         return ring.at + piece * p.entry_bytes;
     }
 
-    /* While products are under way. */
+    /* Runs while products are in flight. */
     template <int RES> __device__ __forceinline__ void bring_residuals(const conv_tile &t, int thread) const {
         if (RES > 0 && thread == 0) {
             copy_out_read<0>();
@@ -176,7 +176,7 @@ struct way_out {
     }
 };
 
-/* All products of a half; those of the last tap may be under way when it returns. */
+/* All products of a half; those of the last tap may be in flight when it returns. */
 template <class T>
 CONV_DEVICE void multiply_half(const dvk_conv_wgmma &p, const uint4 (&w)[STEPS], uint64_t patch, uint32_t other_turn,
                                bool first, float (&sum)[SUMS]) {
@@ -196,7 +196,7 @@ CONV_DEVICE void multiply_half(const dvk_conv_wgmma &p, const uint4 (&w)[STEPS],
     }
 }
 
-/* What a thread holds of the weights, of which WEIGHT_SLOTS pieces come through as many slots. */
+/* Loads a thread's part of the weights; WEIGHT_SLOTS pieces come through as many slots. */
 CONV_DEVICE void hold(const dvk_conv_wgmma &p, const layout &at, int thread, uint4 (&w)[STEPS]) {
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
@@ -214,7 +214,7 @@ CONV_DEVICE void hold(const dvk_conv_wgmma &p, const layout &at, int thread, uin
     }
 }
 
-/* RES: residuals; SUM: of the result over the pixels, too. */
+/* RES: residuals; SUM: also sums of the result over the pixels. */
 template <class T, int RES, bool SUM> CONV_DEVICE void multiply(const dvk_conv_held &h, const layout &at, int group) {
     const dvk_conv_wgmma &p = h.c;
     const int thread = threadIdx.x & 127;

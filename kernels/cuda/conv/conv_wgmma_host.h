@@ -1,4 +1,4 @@
-/* conv_wgmma_host.h - what the host sides of conv_wgmma and conv_wgmma_rows share. */
+/* conv_wgmma_host.h - shared code of the host sides of conv_wgmma and conv_wgmma_rows. */
 #ifndef DVK_CUDA_CONV_WGMMA_HOST_H
 #define DVK_CUDA_CONV_WGMMA_HOST_H
 
@@ -16,14 +16,13 @@ static inline int is_half(dvk_dtype t) {
     return t == DVK_F16 || t == DVK_BF16;
 }
 
-/* Whether a tensor map can describe it. */
+/* 1 if a tensor map can describe v. */
 static inline int mappable(const dvk_view *v) {
     return is_half(v->dtype) && (uintptr_t)v->data % 16 == 0 && (v->w == 1 || v->sw % 8 == 0) &&
            (v->h == 1 || v->sh % 8 == 0) && (v->n == 1 || v->sn % 8 == 0);
 }
 
-/* Whether a copy of whole pieces of 16 bytes may end with v's last channel: they are full, or nothing else lies behind it
- * in a pixel. */
+/* 1 if a copy of whole pieces of 16 bytes may end with v's last channel: the pieces are full, or padding follows. */
 static inline int ends_alone(const dvk_view *v) {
     return v->c % 8 == 0 || v->sw == blocks_of(v->c, 8) * 8;
 }
@@ -87,14 +86,14 @@ static inline dvk_wgmma_epilogue epilogue_of(const dvk_conv2d_args *a) {
     }
 }
 
-/* Whether statistics can be made: a group lies within the sixteen channels of a warp. */
+/* 1 if statistics are supported: a group must be within the sixteen channels of a warp. */
 static inline int has_statistics(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
     const int32_t per = stat_channels(a, a->epi.stats_groups);
     return (p->epilogue == (int32_t)DVK_WGMMA_LINEAR || p->epilogue == (int32_t)DVK_WGMMA_STATISTICS) &&
            a->epi.n_res <= 1 && (a->epi.stats_groups == 0 || per == 1 || per == 2 || per == 4 || per == 8 || per == 16);
 }
 
-/* Of statistics: one per tile. */
+/* Statistics chunks: one per tile. */
 static inline int64_t stats_chunks_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
     return has_statistics(a, p) ? (int64_t)p->tiles_x * p->tiles_y * p->phases : 0;
 }
@@ -103,8 +102,8 @@ static inline double view_bytes(const dvk_view *v) {
     return (double)v->n * (double)v->h * (double)v->w * (double)v->c * (double)dvk_dtype_size(v->dtype);
 }
 
-/* Boxes of channels, columns and rows of every `step`th pixel from one of a phase on, exchanged by the swizzle of as many
- * bytes as a pixel of them has, if there is one. */
+/* A tensor map with boxes of channels, columns and rows of every `step`th pixel, from one of a phase on. If a pixel of
+ * a box is as large as a swizzle, that swizzle is used. */
 static inline int map_of_box(dvk_queue *q, const dvk_view *v, int32_t step, int32_t phase, const int32_t *box,
                              dvk_wgmma_map *out) {
     const int64_t size = (int64_t)dvk_dtype_size(v->dtype), row = box[0] * size;
@@ -115,7 +114,7 @@ static inline int map_of_box(dvk_queue *q, const dvk_view *v, int32_t step, int3
                              .box = {box[0], box[1], box[2], 1},
                              .swizzle_bytes = (row & (row - 1)) == 0 ? (int32_t)row : 0};
     d.data = (const char *)v->data + ((phase >> 1) * v->sh + (phase & 1) * v->sw) * size;
-    for (int i = 1; i < 4; i++) { /* the stride of a single one means nothing, but has to be a valid one */
+    for (int i = 1; i < 4; i++) { /* the stride of a dimension of size one is unused, but must be valid */
         if (d.size[i] == 1) {
             d.stride_bytes[i - 1] = 16;
         }
@@ -126,7 +125,7 @@ static inline int map_of_box(dvk_queue *q, const dvk_view *v, int32_t step, int3
     return r;
 }
 
-/* Of 64 channels and w x h pixels. */
+/* A map of boxes of 64 channels and w x h pixels. */
 static inline int map_of(dvk_queue *q, const dvk_view *v, int32_t step, int32_t phase, int32_t w, int32_t h,
                          dvk_wgmma_map *out) {
     return map_of_box(q, v, step, phase, (const int32_t[]){DVK_WGMMA_CHUNK, w, h}, out);
@@ -169,7 +168,7 @@ static inline int can_map(const dvk_conv2d_args *a) {
            (a->pro.scale == NULL || a->x.c % 8 == 0);
 }
 
-/* What both ask of a convolution's input, whatever its taps. */
+/* 1 if both kernels support a convolution's input, independent of its taps. */
 static inline int can_read(const dvk_conv2d_args *a) {
     return can_map(a) && a->stride == 1;
 }

@@ -1,5 +1,5 @@
-/* conv_wgmma_large.c - "conv2d" of a large window between at most 16 channels on Hopper's tensor cores; see
- * conv_wgmma_large_sm90.cu. */
+/* conv_wgmma_large.c - host side of "conv2d" of a large window between at most 16 channels on Hopper's tensor cores;
+ * see conv_wgmma_large_sm90.cu. */
 #include "kernels/cuda/conv/conv_wgmma_large.h"
 
 #include "kernels/costs/cuda_costs.h"

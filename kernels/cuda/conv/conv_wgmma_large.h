@@ -1,4 +1,4 @@
-/* conv_wgmma_large.h - what conv_wgmma_large.c passes to conv_wgmma_large_sm90.cu. */
+/* conv_wgmma_large.h - parameters that conv_wgmma_large.c passes to conv_wgmma_large_sm90.cu. */
 #ifndef DVK_CUDA_CONV_WGMMA_LARGE_H
 #define DVK_CUDA_CONV_WGMMA_LARGE_H
 
@@ -7,7 +7,7 @@
 enum {
     DVK_LARGE_WIDTH = 128, /* output pixels of a tile */
     DVK_LARGE_LINES = 8,
-    DVK_LARGE_MAX_SLOTS = 16, /* of a warpgroup; a slot is a row of input */
+    DVK_LARGE_MAX_SLOTS = 16, /* per warpgroup; a slot is a row of input */
     DVK_LARGE_STAGING = 2048, /* bytes of a warpgroup */
     DVK_LARGE_BARRIERS = 1024 /* bytes for them */
 };
@@ -20,7 +20,7 @@ typedef struct dvk_conv_large {
     int32_t out_h, out_w, pad_top, pad_left;
     int32_t tiles_x, tiles_y, jobs;
     int32_t slots, slot_bytes, w_bytes;
-    int32_t simple; /* no more than a bias and a slope, into whole eights of channels of the kernel's type */
+    int32_t simple; /* only a bias and a slope, into whole groups of eight channels of the kernel's type */
 } dvk_conv_large;
 
 #endif

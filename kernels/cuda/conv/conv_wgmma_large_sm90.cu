@@ -1,10 +1,11 @@
-/* conv_wgmma_large_sm90.cu - convolutions of a large window between at most 16 channels, on the tensor cores of Hopper. A
- * warpgroup makes a tile of 128 pixels by eight lines, in two halves of four lines. Row by row of input that the tile reads,
- * its pixels, moved by one column of taps after the other, are multiplied at once with those rows of taps that lead to the
+/* conv_wgmma_large_sm90.cu - convolutions of a large window between at most 16 channels, on the tensor cores of Hopper.
+ * A warpgroup computes a tile of 128 pixels by eight lines, in two halves of four lines. It processes the input of the
+ * tile row by row. A row, shifted to each column of taps, is multiplied at once with the rows of taps that lead to the
  * four lines of a half:
  *     d[4 lines x 16][128 pixels] += w[kx][4 rows of taps x 16][16] * x[row][128 + kx][16]^T
- * The weights of a column of taps lie in shared memory from the last row of taps to the first, so that those of neighbouring
- * lines are neighbours, with three rows of zeros between the columns, for lines that the row of input does not lead to. */
+ * Shared memory holds the weights of a column of taps from the last row of taps to the first, so that those of
+ * neighbouring lines are adjacent. Three rows of zeros separate the columns, for lines that do not use the row of
+ * input. */
 #include "kernels/cuda/conv/conv_wgmma_large.h"
 #include "kernels/cuda/conv/conv_wgmma_pipe.cuh"
 
@@ -12,7 +13,7 @@ namespace {
 
 enum { GROUPS = 2, HALVES = 2, LINES = DVK_LARGE_LINES / HALVES, WIDTH = DVK_LARGE_WIDTH, OUTPUTS = 16, PIXEL = 32 };
 
-struct layout { /* of shared memory, addresses */
+struct layout { /* shared memory addresses */
     uint32_t w, slots, out, barriers;
     __device__ __forceinline__ layout(const dvk_conv_large &p, uint32_t base) {
         w = base;
@@ -34,7 +35,7 @@ struct layout { /* of shared memory, addresses */
     }
 };
 
-/* Rows of 32 bytes, exchanged by the 32-byte swizzle, groups of eight one behind the other. at: below 2^18. */
+/* Rows of 32 bytes with the 32-byte swizzle, contiguous groups of eight. at: below 2^18. */
 CONV_DEVICE uint64_t operand(uint32_t at) {
     return (uint64_t)(at >> 4) | 1ull << 16 | (uint64_t)(8 * PIXEL >> 4) << 32 | 3ull << 62;
 }
@@ -48,7 +49,7 @@ CONV_DEVICE tile tile_of(const dvk_conv_large &p, int job) {
     return {n, (at - n * p.tiles_y) * DVK_LARGE_LINES, (job - at * p.tiles_x) * WIDTH};
 }
 
-/* Jobs of a warpgroup: those of all first warpgroups come before those of all second. */
+/* Jobs of a warpgroup: those of all first warpgroups come before those of all second ones. */
 CONV_DEVICE int first_job(int group) {
     return blockIdx.x + group * gridDim.x;
 }
@@ -89,15 +90,16 @@ CONV_DEVICE void bring(const dvk_conv_large &p, const layout &at) {
     }
 }
 
-/* The products of a row of input with all columns of taps, for the halves from FIRST to LAST; `line`: of the tile, where the
- * last row of taps leads. */
+/* The products of a row of input with all columns of taps, for the halves from FIRST to LAST. `line`: the line of the
+ * tile to which the last row of taps leads. */
 template <class T, int FIRST, int LAST>
 CONV_DEVICE void multiply_row(const dvk_conv_large &p, uint32_t slot, uint32_t w, int row,
                               float (&sum)[HALVES * WIDTH / 2]) {
     const int column = (p.side + 3) * OUTPUTS * PIXEL;
     uint64_t b = operand(slot), a[HALVES];
 #pragma unroll
-    for (int h = 0; h < HALVES; h++) { /* the first line's row of taps is row - 4h: so many blocks behind the last's */
+    /* the first line's row of taps is row - 4h; offset in blocks from the last row */
+    for (int h = 0; h < HALVES; h++) {
         a[h] = operand(w + (p.side + 2 - (row - h * LINES)) * OUTPUTS * PIXEL);
     }
     wgmma_fence();
@@ -113,12 +115,12 @@ CONV_DEVICE void multiply_row(const dvk_conv_large &p, uint32_t slot, uint32_t w
     wgmma_commit();
 }
 
-/* ---- the way out: a warp has a line; of its channels lane / 4 and lane / 4 + 8, of every eight pixels 2 * (lane % 4) and the
+/* ---- stores: a warp has a line, channels lane / 4 and lane / 4 + 8, and of every eight pixels 2 * (lane % 4) and the
  * next ---- */
 
 struct way_out {
     const dvk_conv_large &p;
-    uint32_t staging; /* 16 pixels of this warp's */
+    uint32_t staging; /* of 16 pixels of this warp */
     float bias[2], slope[2];
 
     __device__ __forceinline__ way_out(const dvk_conv_large &params, uint32_t at) : p(params), staging(at) {
@@ -130,7 +132,7 @@ struct way_out {
         }
     }
 
-    /* Sixteen pixels of whole eights of channels, behind whom at most a slope comes. */
+    /* Stores sixteen pixels of whole groups of eight channels, with at most a slope. */
     template <class T> __device__ __forceinline__ void write(const float *s, int64_t line, int x) const {
         const int lane = threadIdx.x & 31, pixel = (lane >> 4) * 8 + (lane & 7);
         uint32_t m[4];
@@ -154,7 +156,7 @@ struct way_out {
         }
     }
 
-    /* The same of anything op.h allows. */
+    /* The same for every epilogue of op.h. */
     __device__ __forceinline__ void any(const float *s, int n, int y, int x) const {
         const int lane = threadIdx.x & 31;
 #pragma unroll
@@ -177,7 +179,8 @@ struct way_out {
                 any(sum, t.n, y, x);
             }
 #pragma unroll
-            for (int k = 0; k < HALVES * WIDTH / 2 - 8; k++) { /* the next to the front: one copy of the way out */
+            /* moves the next sums to the front: one copy of the store code */
+            for (int k = 0; k < HALVES * WIDTH / 2 - 8; k++) {
                 sum[k] = sum[k + 8];
             }
         }

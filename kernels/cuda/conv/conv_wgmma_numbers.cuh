@@ -83,7 +83,7 @@ template <int ACT> CONV_DEVICE float conv_act_fast(float x) {
     return x;
 }
 
-/* SIGMOID or TANH, both 1 +- a tanh of some share of x: no branch. */
+/* SIGMOID or TANH as 1 +- a tanh of a multiple of x, without a branch. */
 struct conv_bend {
     float in, out, add;
     __device__ __forceinline__ conv_bend(int act)
@@ -95,7 +95,7 @@ struct conv_bend {
     }
 };
 
-/* From GELU on, one branch for eight values. */
+/* The activations from GELU on, with one branch for eight values. */
 CONV_DEVICE void conv_curve_fast(float (&v)[8], int act) {
     if (act == CONV_MISH) {
 #pragma unroll

@@ -1,4 +1,4 @@
-/* conv_wgmma_ptx.cuh - the instructions of sm_90a that the convolutions alone use: matrices of 8 x 8 between registers and
+/* conv_wgmma_ptx.cuh - the sm_90a instructions that only the convolutions use: 8 x 8 matrices between registers and
  * shared memory. */
 #ifndef DVK_CUDA_CONV_WGMMA_PTX_CUH
 #define DVK_CUDA_CONV_WGMMA_PTX_CUH
@@ -11,7 +11,7 @@ template <class T, int N> CONV_DEVICE void wgmma(float (&d)[N / 2], uint64_t a, 
     wgmma_product<T::DTYPE != CONV_F16, N>(d, a, b, accumulate);
 }
 
-/* d[64][64] (+)= a[64][16] * b[64][16]^T, a in registers, where a sum's fragments lie once they are packed. */
+/* d[64][64] (+)= a[64][16] * b[64][16]^T with a in registers, in the order of packed fragments of a sum. */
 #define WGMMA_64_REGISTERS(TYPE)                                                                                       \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                          \
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"                                      \
@@ -29,7 +29,7 @@ template <class T> CONV_DEVICE void wgmma_64(float (&d)[32], const uint32_t (&a)
     }
 }
 
-/* ---- four matrices of 8 x 8 between fragments and the rows of shared memory ---- */
+/* ---- four 8 x 8 matrices between fragments and rows of shared memory ---- */
 
 CONV_DEVICE void matrices_store(uint32_t at, const uint32_t (&m)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(m[0]), "r"(m[1]),

@@ -1,7 +1,7 @@
-/* conv_wgmma_shuffle.cuh - how a row of 64 output pixels leaves registers where each becomes R x R of C channels, which lie
- * without gaps: in f32, or as a caller's picture. The order of the output channels is chosen (conv_wgmma_rows.c) so that what a thread has of a pixel are
- * whole pieces of up to 16 bytes of the enlarged rows, and pieces that are neighbours belong to lanes that are: whole
- * lines are written, and nothing has to be turned in shared memory. */
+/* conv_wgmma_shuffle.cuh - stores a row of 64 output pixels if each becomes R x R pixels of C channels without gaps: in
+ * f32, or as a caller's picture. conv_wgmma_rows.c chooses the order of the output channels. A thread then has whole
+ * pieces of up to 16 bytes of the enlarged rows, and adjacent pieces belong to adjacent lanes. Whole cache lines are
+ * written, without a transposition in shared memory. */
 #ifndef DVK_CUDA_CONV_WGMMA_SHUFFLE_CUH
 #define DVK_CUDA_CONV_WGMMA_SHUFFLE_CUH
 
@@ -15,14 +15,15 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
         PIECES = ROW / PIECE,
         PITCH = DVK_ROWS_PIECE_PITCH(R, C, OUTPUTS), /* of rows, in pieces; a thread has every fourth */
         MOVES = OUTPUTS / 4 / PIECE,
-        TURN = 4 * PIECE % C * (PITCH == PIECES) /* from a thread's piece to its next: channels that it begins later */
+        /* from a thread's piece to its next: difference of their first channels */
+        TURN = 4 * PIECE % C * (PITCH == PIECES)
     };
     const dvk_conv_rows &p;
     uint32_t table;
     int first; /* pixel of this warp's sixteen */
 
-    /* Of the two pixels of the smaller picture whose nearest neighbours a thread makes: their channels, in its order, as they
-     * are stored. */
+    /* The two pixels of the smaller picture whose nearest neighbours a thread computes: their channels, in its order,
+     * as stored. */
     struct residual {
         uint32_t raw[2][C];
     };
@@ -41,7 +42,7 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
         }
     }
 
-    /* Long before the row is stored. */
+    /* Called long before the row is stored. */
     __device__ __forceinline__ void bring_first(int n, int y, int x, residual &r) const {
         const dvk_conv_view &v = p.epi.res[0];
         if (p.epi.n_res && v.dtype == CONV_F32) {
@@ -58,7 +59,7 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
                                   : wgmma_bfloat::unpack(raw).x;
     }
 
-    /* Into rows of elements of `image`, or of f32 as they are; `from`: the first of the enlarged rows. */
+    /* Stores into rows of elements of `image`, or of f32; `from`: the first of the enlarged rows. */
     template <int TYPE, bool PICTURE>
     __device__ __forceinline__ void store_as(unsigned char *from, int64_t step, int x, const float (&sum)[OUTPUTS / 2],
                                              const residual &r) const {

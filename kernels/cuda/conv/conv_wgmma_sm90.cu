@@ -1,12 +1,12 @@
-/* conv_wgmma_sm90.cu - convolution on the tensor cores of Hopper. A tile is 8 x 32 output pixels; a warpgroup makes 64
- * output channels of it, as d[64 channels][256 pixels] = w[64][k] * x[256][k]^T, so that the patch of input that a tile
- * reads (halo included) lies in shared memory once per 64 input channels and every tap is a shifted view of it: eight
- * pixels of a row are eight rows of the operand, the next eight are one patch row further. The swizzle works on
- * addresses, so that a view may begin at any pixel.
+/* conv_wgmma_sm90.cu - convolution on the tensor cores of Hopper. A tile is 8 x 32 output pixels. A warpgroup computes
+ * 64 output channels of it as d[64 channels][256 pixels] = w[64][k] * x[256][k]^T. The patch of input of a tile, halo
+ * included, is in shared memory once per 64 input channels. Every tap is a shifted view of the patch: eight pixels of a
+ * row are eight rows of the operand, and the next eight are one patch row further. The swizzle works on addresses, so a
+ * view may begin at any pixel.
  *
- * Blocks are persistent. The third warpgroup brings patches and weights through rings of slots and applies the prologue.
- * Of the other two the second stays behind the first, by all taps where they share no weights that have to be brought and
- * by `lead` of them otherwise, so that one stores its results while the other multiplies. */
+ * Blocks are persistent. The third warpgroup loads patches and weights through ring buffers and applies the prologue.
+ * The second warpgroup stays behind the first, so that one stores its results while the other multiplies. The distance
+ * is all taps if they share no weights that must be loaded, otherwise `lead` taps. */
 #include "kernels/cuda/conv/conv_wgmma_few.cuh"
 #include "kernels/cuda/conv/conv_wgmma_pipe.cuh"
 #include "kernels/cuda/conv/conv_wgmma_tile.cuh"
@@ -16,7 +16,7 @@ namespace {
 enum { CONSUMER_REGISTERS = 208, HELPER_REGISTERS = 88 };
 enum { WHOLE, HALF, FEW }; /* kinds of kernel: stride one, stride two, few input channels */
 
-struct layout { /* of shared memory, addresses */
+struct layout { /* shared memory addresses */
     uint32_t x, w, out, barriers;
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
@@ -71,7 +71,7 @@ struct weight_bringer {
     }
 };
 
-/* One thread brings all there is to bring, whichever ring has room. Weights seldom depend on the launch before. */
+/* One thread issues all loads, for whichever ring has room. Weights rarely depend on the preceding launch. */
 template <int KIND> CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
     ring x;
     int x_job = blockIdx.x, x_chunk = 0, x_group = 0, x_part = 0;
@@ -86,7 +86,7 @@ template <int KIND> CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout
     wait_for_launch_before();
     while (x_job < p.jobs || w.job < p.jobs) {
         w.advance(p, at);
-        if (w.job >= p.jobs) { /* a thread that keeps asking takes power from the products */
+        if (w.job >= p.jobs) { /* polling takes power from the products */
             barrier_wait(at.x_empty(x.slot), x.parity ^ 1);
         }
         if (x_job < p.jobs && barrier_passed(at.x_empty(x.slot), x.parity ^ 1)) {
@@ -146,8 +146,8 @@ template <class T> CONV_DEVICE void prepare(const dvk_conv_wgmma &p, const layou
     }
 }
 
-/* Of few input channels: no patch is brought, the operand is written from the picture. Whoever has room for an operand
- * has room for its weights: there are no fewer slots of them. */
+/* Few input channels: no patch is loaded; the operand is written from the picture. There are at least as many slots for
+ * weights as for operands, so a free operand slot implies a free weight slot. */
 template <class T> CONV_DEVICE void gather(const dvk_conv_wgmma &p, const layout &at, int thread) {
     ring x;
     weight_bringer w;
@@ -179,11 +179,11 @@ template <class T> CONV_DEVICE void gather(const dvk_conv_wgmma &p, const layout
 
 /* ---- the other two ---- */
 
-/* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
+/* State of a warpgroup. `x_used`, `w_used`: slots that products in flight still read, -1: none. */
 struct consumer {
     ring x, w;
     int x_used = -1, w_used = -1;
-    int jobs = 0, tap = 0; /* done; of this job */
+    int jobs = 0, tap = 0; /* completed; of this job */
 
     __device__ __forceinline__ void free_used(const layout &at) {
         if ((threadIdx.x & 31) == 0) {
@@ -241,7 +241,7 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
     c.x.advance(p.x_slots, 1 + p.split);
 }
 
-/* What conv_wgmma.c asks of a kernel: own_residual(), sums_chunks(), makes_pixels(). */
+/* The store paths that conv_wgmma.c can request of a kernel: own_residual(), sums_chunks(), makes_pixels(). */
 CONV_DEVICE constexpr int ways_out(int kind) {
     return WAY_TIMES | (kind == HALF  ? WAY_BARE
                         : kind == FEW ? WAY_BARE | WAY_PIXELS
@@ -291,7 +291,7 @@ template <class T, int KIND> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, 
         } else if (KIND == WHOLE) {
             multiply_chunk<T, 1, KIND>(p, at, c, group, view, 0, out, t, sum);
         }
-        next = tile_of(p, job + gridDim.x, group); /* while the last products are under way */
+        next = tile_of(p, job + gridDim.x, group); /* while the last products are in flight */
         asm volatile("" : "+r"(next.x0), "+r"(next.y0), "+r"(next.n), "+r"(next.chunk));
         wgmma_wait<0>();
         wgmma_pin(sum);
@@ -365,7 +365,7 @@ template <class T, int KIND> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) 
         convolve<T, KIND>(p);                                                                                          \
     }
 
-/* half: a stride of two. few: at most four input channels. */
+/* half: stride 2. few: at most four input channels. */
 WGMMA_KERNEL(conv_wgmma_bf16, wgmma_bfloat, WHOLE)
 WGMMA_KERNEL(conv_wgmma_bf16_half, wgmma_bfloat, HALF)
 WGMMA_KERNEL(conv_wgmma_bf16_few, wgmma_bfloat, FEW)

@@ -1,10 +1,10 @@
-/* conv_wgmma_sums.cuh - what a thread knows of its two channels, and what it sums of them over the pixels of a tile. */
+/* conv_wgmma_sums.cuh - parameters of a thread's two channels, and their sums over the pixels of a tile. */
 #ifndef DVK_CUDA_CONV_WGMMA_SUMS_CUH
 #define DVK_CUDA_CONV_WGMMA_SUMS_CUH
 
 #include "kernels/cuda/conv/conv_wgmma_epilogue.cuh"
 
-/* What a thread's two channels take part in. */
+/* Bias and slope of a thread's two channels. */
 struct conv_channels {
     float bias[2], slope[2];
     __device__ __forceinline__ conv_channels(const dvk_conv_epi &e, int c) {
@@ -16,12 +16,12 @@ struct conv_channels {
     }
 };
 
-/* Count, mean and sum of squared differences of what a thread stores, as sums of differences from a value that all
- * threads of a group share, the first that is stored of it. */
+/* Count, mean and sum of squared differences of the values that a thread stores. They are sums of differences from a
+ * value that all threads of a group share, the first stored value of the group. */
 struct conv_sums {
     float pivot[2], s[2][2], q[2][2];
-    int rows;        /* of the tile that lie in the picture */
-    bool columns[2]; /* whether this thread's do */
+    int rows;        /* of the tile, inside the picture */
+    bool columns[2]; /* 1 if this thread's columns are inside */
 
     __device__ __forceinline__ conv_sums(int high, int wide, int x) : rows(high) {
 #pragma unroll
@@ -59,7 +59,7 @@ struct conv_sums {
     }
 };
 
-/* Statistics: none, of a tile inside of the picture, of any; only sums, of such tiles. */
+/* Statistics: none, of a tile inside of the picture, of any tile; only sums, of such tiles. */
 enum { COUNT_NONE, COUNT_WHOLE, COUNT_EDGE, SUM_WHOLE, SUM_EDGE };
 
 #endif

@@ -1,5 +1,5 @@
-/* conv_winograd.c - "conv2d_winograd" on Hopper's tensor cores: in what shape, at what cost; transformed weights as
- * conv_winograd_sm90.cu reads them. */
+/* conv_winograd.c - host side of "conv2d_winograd" on Hopper's tensor cores: tiling, cost, and transformed weights in
+ * the layout of conv_winograd_sm90.cu. */
 #include "kernels/cuda/conv/conv_winograd.h"
 
 #include "kernels/costs/cuda_costs.h"
@@ -13,18 +13,18 @@ extern const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma, dvk_conv2d_winograd
 enum { LINES = DVK_WINOGRAD_LINES, PIXELS = DVK_WINOGRAD_PIXELS };
 enum { ROWS = 3, TAPS = LINES * ROWS, CHANNELS = 128 }; /* CHANNELS: of a block */
 
-/* What the kernel needs to know but for pointers and maps. */
+/* All parameters of the kernel except pointers and tensor maps. */
 static dvk_conv_winograd shape_of(const dvk_conv2d_args *a) {
     dvk_conv_winograd w;
     memset(&w, 0, sizeof w);
     dvk_conv_wgmma *p = &w.c;
-    dvk_conv2d_args stored = *a; /* what leaves is of y's type, whatever the products are of */
+    dvk_conv2d_args stored = *a; /* the output has y's type, independent of the type of the products */
     stored.compute = a->y.dtype;
     p->epilogue = (int32_t)epilogue_of(&stored);
     p->c_in = (int32_t)a->x.c;
     p->chunks = (int32_t)(a->x.c / DVK_WGMMA_CHUNK);
     p->taps = TAPS;
-    p->phases = 1; /* of statistics: those of a tile's four sets are merged */
+    p->phases = 1; /* statistics: those of a tile's four sets are merged */
     p->n = (int32_t)a->y.n;
     p->out_h = (int32_t)a->y.h;
     p->out_w = (int32_t)blocks_of(a->y.w, PIXELS);
@@ -46,7 +46,7 @@ static dvk_conv_winograd shape_of_band(const dvk_winograd_band_args *b) {
     return w;
 }
 
-/* Divides shared memory among the rings; bytes in all, 0: too little. */
+/* Divides shared memory among the rings. Returns the bytes in total; 0: too little. */
 static int32_t lay_out(dvk_conv_wgmma *p, int residual, int32_t available) {
     p->x_slots = 3;
     const int32_t fixed = DVK_WGMMA_BARRIERS + DVK_WINOGRAD_PAIR * p->x_slots * DVK_WINOGRAD_PATCH +
@@ -102,8 +102,8 @@ static int64_t pack_units(const void *args) {
     return (int64_t)p.blocks * p.chunks;
 }
 
-/* Of a row of taps g, what is multiplied by row `line` of the transformed picture: its polynomial at the row's point, by the
- * product of that point's distances to the others. */
+/* Transform of a row of taps g for row `line` of the transformed picture: its polynomial at the row's point, divided by
+ * the product of that point's distances to the others. */
 static float transformed(const float *g, int line) {
     static const float of[LINES][ROWS] = {
         {64.0f / 81.0f, 0.0f, 0.0f},
@@ -147,8 +147,8 @@ static double most(double a, double b) {
     return a > b ? a : b;
 }
 
-/* A job's products and what it does besides, which is more where stores are counted; all pairs work as long as the busiest, and
- * memory is never quite hidden. */
+/* The products of a job and its other work, which is more with statistics. The busiest pair determines the total, and
+ * memory time is never fully hidden. */
 static double cost_of(const dvk_conv2d_args *a, const dvk_conv_winograd *w, const dvk_cuda_caps *caps) {
     const dvk_conv_wgmma *p = &w->c;
     const double quads = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H;
@@ -222,7 +222,7 @@ static int launch(const dvk_conv2d_args *a, dvk_conv_winograd *w, dvk_queue *q) 
         return r;
     }
     static const char *const functions[2][2][2] = {
-        /* whether it is f16, there is a residual, there are statistics */
+        /* by f16, residual, and statistics */
         {{"conv_winograd_bf16", "conv_winograd_bf16_count"},
          {"conv_winograd_bf16_add", "conv_winograd_bf16_add_count"}},
         {{"conv_winograd_f16", "conv_winograd_f16_count"}, {"conv_winograd_f16_add", "conv_winograd_f16_add_count"}}};

@@ -1,4 +1,4 @@
-/* conv_winograd.h - what conv_winograd.c passes to conv_winograd_sm90.cu. */
+/* conv_winograd.h - parameters that conv_winograd.c passes to conv_winograd_sm90.cu. */
 #ifndef DVK_CUDA_CONV_WINOGRAD_H
 #define DVK_CUDA_CONV_WINOGRAD_H
 
@@ -13,7 +13,7 @@ enum {
     DVK_WINOGRAD_PIECE = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_PIECE_H * 128,
     DVK_WINOGRAD_STAGING = 2 * DVK_WINOGRAD_TILE_H / DVK_WINOGRAD_PIECE_H *
                            DVK_WINOGRAD_PIECE, /* bytes: a set of each warpgroup, or its residuals */
-    DVK_WINOGRAD_PAIR = 2                      /* blocks that share as many tiles and 128 output channels */
+    DVK_WINOGRAD_PAIR = 2                      /* blocks that share two tiles and 128 output channels */
 };
 
 typedef struct dvk_conv_winograd {
@@ -21,8 +21,8 @@ typedef struct dvk_conv_winograd {
     dvk_wgmma_map line[DVK_WINOGRAD_LINES]; /* of the transformed picture */
     dvk_wgmma_map res[DVK_WINOGRAD_PIXELS]; /* as c.y */
     int32_t width;                          /* of the picture */
-    int32_t first, tiles;                   /* rows of tiles that are made, of each picture */
-    int32_t from;                           /* the picture's first row that is there transformed */
+    int32_t first, tiles;                   /* rows of tiles of each picture */
+    int32_t from;                           /* the picture's first row that is available transformed */
 } dvk_conv_winograd;
 
 #endif

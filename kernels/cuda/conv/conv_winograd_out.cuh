@@ -1,5 +1,5 @@
-/* conv_winograd_out.cuh - the way out of a set of sums of conv_winograd_sm90.cu: the pixels of every fourth column of a
- * tile. */
+/* conv_winograd_out.cuh - stores a set of sums of conv_winograd_sm90.cu: the pixels of every fourth column of a tile.
+ */
 #ifndef DVK_CUDA_CONV_WINOGRAD_OUT_CUH
 #define DVK_CUDA_CONV_WINOGRAD_OUT_CUH
 
@@ -10,7 +10,7 @@ enum { QUADS = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H, SET = QUADS / 2 }; /* 
 enum { PIECES = DVK_WINOGRAD_TILE_H / DVK_WINOGRAD_PIECE_H };                /* of a set */
 enum { PIECE_SUMS = SET / PIECES };
 
-/* Where a warpgroup's pieces and their residuals are, and their barriers. */
+/* Output buffers of a warpgroup, buffers of its residuals, and their barriers. */
 struct way_out_places {
     uint32_t at, residuals, barriers;
     __device__ __forceinline__ uint32_t has_residual(int i) const {
@@ -26,14 +26,14 @@ struct way_out_places {
 
 enum { PIECES_BARRIERS = 2 * PIECES + 1 }; /* of a warpgroup */
 
-/* RES: there is a residual. COUNTED: there are statistics. */
+/* RES: with a residual. COUNTED: with statistics. */
 template <int RES, bool COUNTED> struct way_out {
     way_out_places to;
     int group;
     uint32_t parity = 0;
 
-    /* The pieces' places are free when what they held has been read, by the copies out and by whoever counts: late. So
-     * residuals have places of their own, which are free when a set has been stored. */
+    /* The buffers of pieces become free late: the bulk copies and the counting warp must have read them. Residuals
+     * therefore have separate buffers, which are free once a set has been stored. */
     __device__ __forceinline__ void wait_until_read() const {
         copy_out_read<0>();
         if (COUNTED) {
@@ -87,9 +87,9 @@ template <int RES, bool COUNTED> struct way_out {
     }
 };
 
-/* A warp that counts what a warpgroup stores, while that one goes on: {count, mean, M2} of a tile's groups. A lane has two
- * channels, one below the other; groups are 1 to 16 channels. What is summed are differences from a value that all lanes of
- * a group share, the first that is stored of it. */
+/* A warp that computes statistics of a warpgroup's stores in parallel: {count, mean, M2} of a tile's groups. A lane has
+ * two adjacent channels; groups are 1 to 16 channels. It sums differences from a value that all lanes of a group share,
+ * the first stored value of the group. */
 struct counter {
     float pivot[2], s[2] = {}, q[2] = {};
     int pixels = 0;

@@ -1,15 +1,15 @@
-/* conv_winograd_sm90.cu - convolution of 3 x 3 taps on the tensor cores of Hopper with half of the products, by Winograd's
- * F(4, 3) along the width (op.h). A tile is 8 x 12 quads of pixels; a warpgroup makes 64 output channels of it as four sets
- * of sums, m[64 channels][96 quads] each. With V0 .. V5 the lines of the transformed picture and U0 .. U5 those of the
- * weights, all channels and rows of taps of one product, a pass, come before those of the next:
- *     a += U1 V1, b += U2 V2, c += U3 V3, d += U4 V4,    (a, b, c, d) = mixed (a, b, c, d),    a += U0 V0, d += U5 V5,
- * after which they hold the four pixels of every quad: four sets are enough for six products. Each set leaves in pieces
- * while the products of another one are under way: b during the pass of V0, a during V5's, c and d during the next job's V1
- * and V2.
+/* conv_winograd_sm90.cu - convolution of 3 x 3 taps on the tensor cores of Hopper with half of the products, by
+ * Winograd's F(4, 3) along the width (op.h). A tile is 8 x 12 quads of pixels. A warpgroup computes 64 output channels
+ * of it as four sets of sums, m[64 channels][96 quads] each. V0 .. V5 are the lines of the transformed picture, U0 ..
+ * U5 those of the weights. A pass is all channels and rows of taps of one product. The passes run in this order:
+ *     a += U1 V1, b += U2 V2, c += U3 V3, d += U4 V4,    (a, b, c, d) = mixed (a, b, c, d),    a += U0 V0, d += U5 V5
+ * The sets then hold the four pixels of every quad: four sets are enough for six products. Each set is stored in pieces
+ * while the products of another one are in flight: b during the pass of V0, a during V5's, c and d during the next
+ * job's V1 and V2.
  *
- * Blocks are persistent, in pairs that share two tiles and 128 output channels: each block has 64 of the channels and one
- * warpgroup for each tile, and brings one tile's patches for both. The third warpgroup brings and counts; of the other two
- * the second stays `lead` rows of taps behind the first. */
+ * Blocks are persistent, in pairs that share two tiles and 128 output channels. Each block has 64 of the channels and
+ * one warpgroup for each tile, and loads one tile's patches for both blocks. The third warpgroup loads and computes
+ * statistics. The second warpgroup stays `lead` rows of taps behind the first. */
 #include "kernels/cuda/conv/conv_wgmma_pipe.cuh"
 #include "kernels/cuda/conv/conv_winograd_out.cuh"
 #include "kernels/cuda/common/hopper_cluster.cuh"
@@ -20,7 +20,7 @@ enum { CONSUMER_REGISTERS = 240, HELPER_REGISTERS = 24 };
 enum { MANY_CHUNKS = 24 };
 enum { ROWS = 3, ROW_STEP = DVK_WINOGRAD_TILE_W * 128 >> 4 }; /* in units of operands */
 
-struct layout { /* of shared memory, addresses */
+struct layout { /* shared memory addresses */
     uint32_t x, w, out, barriers;
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
@@ -62,7 +62,7 @@ CONV_DEVICE int job_step() {
     return gridDim.x / DVK_WINOGRAD_PAIR;
 }
 
-/* phase: the column of a quad that leaves. */
+/* phase: the column of a quad that is stored. */
 CONV_DEVICE conv_tile winograd_tile(const dvk_conv_winograd &of, int job, int rank, int group, int phase) {
     const dvk_conv_wgmma &p = of.c;
     conv_tile t;
@@ -79,8 +79,8 @@ CONV_DEVICE conv_tile winograd_tile(const dvk_conv_winograd &of, int job, int ra
 
 /* ---- the third warpgroup ---- */
 
-/* One thread brings the weights of all jobs, another one the patches: alone, a thread is too slow. Weights do not depend on
- * the launch before. */
+/* One thread loads the weights of all jobs, another one the patches: a single thread is too slow. Weights do not depend
+ * on the preceding launch. */
 CONV_DEVICE void bring_weights(const dvk_conv_wgmma &p, const layout &at, int rank) {
     const int per_job = p.chunks * p.taps;
     ring w;
@@ -96,8 +96,8 @@ CONV_DEVICE void bring_weights(const dvk_conv_wgmma &p, const layout &at, int ra
     }
 }
 
-/* Of the tile of warpgroup `rank` of both blocks line 1 of all chunks, then 2, 3, 4, 0 and 5. Whoever reads them has said
- * that they are expected. */
+/* For the tile of warpgroup `rank` of both blocks, loads line 1 of all chunks, then 2, 3, 4, 0 and 5. The consumers
+ * have set the expected bytes of their barriers. */
 CONV_DEVICE void bring_patches(const dvk_conv_winograd &of, const layout &at, int rank) {
     const dvk_conv_wgmma &p = of.c;
     ring x;
@@ -118,7 +118,7 @@ CONV_DEVICE void bring_patches(const dvk_conv_winograd &of, const layout &at, in
     }
 }
 
-/* Of the tiles of warpgroup `group`, whose sets leave in the order 1, 0, 2, 3. */
+/* Statistics of the tiles of warpgroup `group`, whose sets are stored in the order 1, 0, 2, 3. */
 template <class T> CONV_DEVICE void count(const dvk_conv_winograd &of, const layout &at, int rank, int group) {
     const dvk_conv_wgmma &p = of.c;
     const way_out_places from = at.places(group);
@@ -151,7 +151,7 @@ template <class T> CONV_DEVICE void count(const dvk_conv_winograd &of, const lay
 
 /* ---- the other two ---- */
 
-/* M1 .. M4 into what they add to the four pixels of a quad: the points are +-3/4 and +-3/2. */
+/* Converts M1 .. M4 to their contributions to the four pixels of a quad: the points are +-3/4 and +-3/2. */
 CONV_DEVICE void mix(float &a, float &b, float &c, float &d) {
     const float s1 = a + b, d1 = a - b, s2 = c + d, d2 = c - d;
     a = s1 + s2;
@@ -168,7 +168,7 @@ CONV_DEVICE void clear(float (&set)[SET]) {
     wgmma_pin(set);
 }
 
-/* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
+/* State of a warpgroup. `x_used`, `w_used`: slots that products in flight still read, -1: none. */
 template <class T, int RES, bool COUNTED> struct consumer {
     const dvk_conv_winograd &of;
     const dvk_conv_wgmma &p;
@@ -178,7 +178,7 @@ template <class T, int RES, bool COUNTED> struct consumer {
     ring x, w;
     int x_used = -1, w_used = -1;
     int row = 0; /* of taps, of the patch */
-    int tap = 0; /* rows of taps of this job that are done */
+    int tap = 0; /* completed rows of taps of this job */
 
     __device__ __forceinline__ consumer(const dvk_conv_winograd &c, const layout &l, int r, int g)
         : of(c), p(c.c), at(l), rank(r), group(g) {
@@ -191,12 +191,12 @@ template <class T, int RES, bool COUNTED> struct consumer {
             barrier_arrive(at.w_empty(w_used));
         }
         if (first && x_used >= 0) {
-            cluster_barrier_arrive(at.x_empty(group, x_used), group); /* the block that brings this warpgroup's tile */
+            cluster_barrier_arrive(at.x_empty(group, x_used), group); /* the block that loads this warpgroup's tile */
         }
         x_used = w_used = -1;
     }
 
-    /* The next rows of taps; all products before those of the last one are done when it returns. */
+    /* The next rows of taps; all products before those of the last row are complete when it returns. */
     __device__ __forceinline__ void multiply(int rows, float (&sum)[SET]) {
 #pragma unroll 1
         for (; rows > 0; rows--) {
@@ -218,7 +218,7 @@ template <class T, int RES, bool COUNTED> struct consumer {
         }
     }
 
-    /* The patch has come; the next one there is expected at once, whenever the other block brings it. */
+    /* Waits for the patch. It sets the expected bytes of the next one at once, whenever the other block loads it. */
     __device__ __forceinline__ void begin_patch() {
         const uint32_t full = at.x_full(group, x.slot);
         barrier_wait(full, x.parity);
@@ -240,7 +240,7 @@ template <class T, int RES, bool COUNTED> struct consumer {
         }
     }
 
-    /* All products are done: nothing but products may touch a set while some are under way. */
+    /* Waits for all products: only products may access a set while some are in flight. */
     template <class... Sets> __device__ __forceinline__ void settle(Sets &...sets) {
         wgmma_wait<0>();
         (wgmma_pin(sets), ...);
@@ -252,8 +252,9 @@ template <class T, int RES, bool COUNTED> struct consumer {
         multiply(ROWS * p.chunks, sum);
     }
 
-    /* A pass; meanwhile set `phase` of `job` leaves, if there is one, its last piece at the end. Of few channels the pieces
-     * leave one behind the other, because their residuals take their time; of many, a third of the pass apart. */
+    /* A pass, overlapped with the stores of set `phase` of `job`, if there is one; its last piece is stored at the end.
+     * With few channels, pieces are stored directly after each other, because their residuals take time. With many,
+     * they are a third of the pass apart. */
     __device__ __forceinline__ void pass_and_store(float (&sum)[SET], int job, int phase, float (&other)[SET],
                                                    bool real) {
         const conv_tile t = winograd_tile(of, job, rank, group, phase);
@@ -318,7 +319,7 @@ CONV_DEVICE void multiply(const dvk_conv_winograd &of, const layout &at, int ran
         for (int i = 0; i < SET; i++) {
             mix(a[i], b[i], c[i], d[i]);
         }
-        all.settle(a, b, c, d); /* all of it now: there are no registers for the rest of it later */
+        all.settle(a, b, c, d); /* at once: there are no registers to do the rest later */
         all.pass_and_store(a, job, 1, b, true);
         all.settle(a, c, d);
         all.pass_and_store(d, job, 0, a, true);
@@ -361,7 +362,7 @@ template <class T, int RES, bool COUNTED> CONV_DEVICE void convolve(const dvk_co
         map_prefetch(&of.line[1]);
     }
     __syncthreads();
-    cluster_meet(); /* nobody brings patches to barriers that are not there yet */
+    cluster_meet(); /* the barriers must exist before any block loads patches to them */
     let_next_launch_begin();
     if (group == 2) {
         set_registers_down<HELPER_REGISTERS>();
@@ -377,7 +378,7 @@ template <class T, int RES, bool COUNTED> CONV_DEVICE void convolve(const dvk_co
         multiply<T, RES, COUNTED>(of, at, rank, group);
     }
     __syncwarp();
-    cluster_meet(); /* nor to shared memory that is no more */
+    cluster_meet(); /* the shared memory must exist until all loads have arrived */
 }
 
 } // namespace

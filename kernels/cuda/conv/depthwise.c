@@ -1,5 +1,6 @@
-/* depthwise.c - "depthwise" on CUDA. 3 x 3 and 5 x 5 between views of one type have kernels of their own; any other window,
- * mix of types or prologue goes through one that looks at them as it goes, any stride, and what needs more shared memory than there is, through a plain one. */
+/* depthwise.c - host side of "depthwise". 3 x 3 and 5 x 5 between views of one type have specialised kernels. A general
+ * kernel checks window, types and prologue at run time. A plain kernel serves any stride, and windows that exceed
+ * shared memory. */
 #include "kernels/cuda/conv/depthwise.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ static int64_t shared_bytes(const dvk_depthwise_args *a) {
     return DVK_DEPTHWISE_OCTETS * ((int64_t)a->kh * a->kw * 32 + patch_pixels(a) * each);
 }
 
-/* Channels of y that a block makes. */
+/* Channels of y per block. */
 static int64_t block_channels(const dvk_depthwise_args *a) {
     return a->paired ? 4 * DVK_DEPTHWISE_OCTETS : 8 * DVK_DEPTHWISE_OCTETS;
 }
@@ -47,7 +48,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            tiles(a->y.w, DVK_DEPTHWISE_W) * tiles(a->y.h, DVK_DEPTHWISE_H) < INT32_MAX;
 }
 
-/* A patch is read with its halo, most of it from the cache. */
+/* A patch is read with its halo, mostly from the cache. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_depthwise_args *a = args;
     double bytes = dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y);
@@ -107,7 +108,7 @@ static int plain_supports(const void *args, const dvk_cuda_caps *caps) {
            a->pro.act == DVK_ACT_NONE && a->epi.stats == NULL && a->epi.shuffle <= 1 && a->epi.gate <= 1;
 }
 
-/* Every tap is read anew, from the cache. */
+/* Every tap is read separately, from the cache. */
 static double plain_cost(const void *args, const dvk_cuda_caps *caps) {
     return TERM(plain) * cost(args, caps);
 }

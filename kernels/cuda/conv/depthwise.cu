@@ -1,25 +1,25 @@
-// depthwise.cu - a convolution of each channel with itself. A block brings the patch of input that 16 x 8 output pixels of 64
-// channels read to shared memory, behind its weights; a thread makes four pixels side by side of eight channels.
+// depthwise.cu - depthwise convolution. A block loads the patch of input of 16 x 8 output pixels of 64 channels to
+// shared memory, behind its weights. A thread computes four adjacent pixels of eight channels.
 #include "kernels/cuda/conv/depthwise.h"
 #include "kernels/cuda/common/elem_epilogue.cuh"
 
 namespace {
 
 enum { ACROSS = 4, OCTETS = DVK_DEPTHWISE_OCTETS, BLOCK = DVK_DEPTHWISE_BLOCK };
-enum { AT_ONCE = 6 }; // pieces of the patch that a thread has under way
+enum { AT_ONCE = 6 }; // pieces of the patch in flight per thread
 
-// The block's channels: 64 side by side, or, of pairs, 32 and those that belong to them.
+// The block's channels: 64 adjacent ones, or, if paired, 32 and their partners.
 struct block_channels {
-    int first, last, away; // away: of pairs, from the first 32 to the others
+    int first, last, away; // away: if paired, distance from the first 32 to their partners
     __device__ __forceinline__ int of(int c) const {
         return first + c + (away && c >= OCTETS * 4 ? away - OCTETS * 4 : 0);
     }
-    __device__ __forceinline__ int count(int c) const { // of the eight from c on, how many there are
+    __device__ __forceinline__ int count(int c) const { // number of valid channels among the eight from c on
         return min(8, last - first - (away ? c % (OCTETS * 4) : c));
     }
 };
 
-// Weights lie as [tap][half][octet][4], so that eight lanes read 128 bytes at a time.
+// Weights are [tap][half][octet][4], so that eight lanes read 128 bytes at a time.
 __device__ __forceinline__ void load_weights(const dvk_depthwise_params &p, const block_channels &b, float *weights) {
     for (int i = threadIdx.x; i < p.kh * p.kw * OCTETS * 8; i += BLOCK) {
         const int tap = i / (OCTETS * 8), c = i % (OCTETS * 8);
@@ -34,7 +34,7 @@ __device__ __forceinline__ void weights_of(const float *weights, int tap, int oc
     w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
 }
 
-// Pixels of the patch as they are stored, eights of channels: 16-bit types in one plane, f32 in two.
+// Pixels of the patch as stored, groups of eight channels: 16-bit types in one plane, f32 in two.
 template <int TYPE> struct patch {
     uint4 *at;
     int pixels;
@@ -54,7 +54,7 @@ template <int TYPE> struct patch {
     }
 };
 
-// PRO: there is a prologue, whose result is kept in f32 where TYPE is 0.
+// PRO: with a prologue, whose result is kept in f32 if TYPE is 0.
 template <int TYPE, bool PRO>
 __device__ __forceinline__ void load_patch(const dvk_depthwise_params &p, const patch<TYPE> &to, int64_t n, int y0,
                                            int x0, int c, int lanes) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_patch(const dvk_depthwise_params &p, const 
     }
 }
 
-// The sums of so many pixels from `first` of the patch on; K: kh and kw, 0 as they come.
+// The sums of PIXELS pixels from `first` of the patch on; K: kh and kw, 0: from the arguments.
 template <int TYPE, int K, int PIXELS>
 __device__ __forceinline__ void convolve(const dvk_depthwise_params &p, const patch<TYPE> &from, int type,
                                          const float *weights, int first, int octet, float (&sum)[PIXELS][8]) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void convolve(const dvk_depthwise_params &p, const pa
     }
 }
 
-// TYPE 0: as the views say, and the patch is f32 behind a prologue.
+// TYPE 0: types of the views at run time; the patch is f32 behind a prologue.
 template <int TYPE, int K, bool PRO> __device__ __forceinline__ void depthwise(const dvk_depthwise_params &p) {
     extern __shared__ __align__(16) float shared[];
     const int tile_y = blockIdx.x / (uint32_t)p.tiles_x, tile_x = blockIdx.x - tile_y * p.tiles_x;
@@ -182,13 +182,13 @@ template <int TYPE, int K, bool PRO> __device__ __forceinline__ void depthwise(c
             put<TYPE>(p.y, n * p.y.sn + y * p.y.sh + x * p.y.sw + c, lanes, pack<TYPE>(sum[0], p.y.dtype));
         }
 #pragma unroll
-        for (int k = 0; k < 8; k++) { // the next pixel's to where this one's were: one copy of the epilogue
+        for (int k = 0; k < 8; k++) { // moves the next pixel's sums to the front: one copy of the epilogue
             sum[0][k] = sum[1][k], sum[1][k] = sum[2][k], sum[2][k] = sum[3][k];
         }
     }
 }
 
-// y = act(t[c]) * t[c of the pair]: a thread makes two pixels of eight channels and of those that belong to them.
+// y = act(t[c]) * t[partner of c]: a thread computes two pixels of eight channels and of their partners.
 template <int TYPE, int K> __device__ __forceinline__ void depthwise_paired(const dvk_depthwise_params &p) {
     enum { PIXELS = ACROSS / 2, PAIRS = OCTETS / 2 };
     extern __shared__ __align__(16) float shared[];
@@ -259,7 +259,7 @@ DEPTHWISE(depthwise5_f16, DVK_F16, 5, false)
 DEPTHWISE(depthwise5_bf16, DVK_BF16, 5, false)
 DEPTHWISE(depthwise_any, 0, 0, true)
 
-// A thread makes eight channels of a pixel, and reads every tap of its own.
+// A thread computes eight channels of a pixel and reads every tap from memory.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     depthwise_plain(const __grid_constant__ dvk_depthwise_plain_params p) {
     wait_for_launch_ahead();

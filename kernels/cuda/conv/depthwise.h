@@ -1,4 +1,4 @@
-/* depthwise.h - what depthwise.c passes to depthwise.cu. */
+/* depthwise.h - parameters that depthwise.c passes to depthwise.cu. */
 #ifndef DVK_CUDA_DEPTHWISE_H
 #define DVK_CUDA_DEPTHWISE_H
 
@@ -7,7 +7,7 @@
 enum {
     DVK_DEPTHWISE_W = 16, /* output pixels of a block */
     DVK_DEPTHWISE_H = 8,
-    DVK_DEPTHWISE_OCTETS = 8, /* eights of channels of a block */
+    DVK_DEPTHWISE_OCTETS = 8, /* groups of eight channels per block */
     DVK_DEPTHWISE_BLOCK = 256
 };
 
@@ -28,7 +28,7 @@ typedef struct dvk_depthwise_plain_params {
     int32_t kh, kw, pad_top, pad_left, stride;
     int32_t in_h, in_w;
     int32_t rows, out_h, out_w; /* rows: of all pictures */
-    int32_t c, chunks;          /* chunks: eights of channels */
+    int32_t c, chunks;          /* chunks: groups of eight channels */
 } dvk_depthwise_plain_params;
 
 #endif

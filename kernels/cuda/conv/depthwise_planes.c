@@ -1,4 +1,4 @@
-/* depthwise_planes.c - "depthwise" of 16-bit pictures by 3 x 3 or 5 x 5, tile by tile. */
+/* depthwise_planes.c - host side of "depthwise" of 16-bit pictures by 3 x 3 or 5 x 5, tile by tile. */
 #include "kernels/cuda/conv/depthwise_planes.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
-// depthwise_planes.cu - a convolution of each channel with itself, 3 x 3 or 5 x 5, of 16-bit pictures. A block has 64 channels
-// for good and goes from tile to tile of 16 x 8 pixels; the next tile's patch comes while this one's sums are made. Each warp
-// has one octet of channels, so that all its lanes read the same weights: a lane makes four pixels side by side.
+// depthwise_planes.cu - depthwise convolution, 3 x 3 or 5 x 5, of 16-bit pictures. Blocks are persistent: a block has
+// fixed 64 channels and loops over tiles of 16 x 8 pixels. The next tile's patch is loaded during the sums of this one.
+// Each warp has one octet of channels, so that all its lanes read the same weights. A lane computes four adjacent
+// pixels.
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/conv/depthwise_planes.h"
 #include "kernels/cuda/common/elem_epilogue.cuh"
@@ -49,7 +50,7 @@ template <int TYPE, int K> struct planes {
         return n * v.sn + (int64_t)y * v.sh + (int64_t)x * v.sw;
     }
 
-    // Of tile t, into the buffers number `to`. Octets are read whole, whatever lies behind the last channel.
+    // Loads the patch and residuals of tile t into buffer `to`. Octets are read whole, including padding.
     __device__ __forceinline__ void bring(const tile &t, int to) const {
         const int c = c0 + octet_moved * 8;
         uint4 *patch = patches + (to * OCTETS + octet_moved) * PATCH;
@@ -107,7 +108,7 @@ template <int TYPE, int K> struct planes {
     }
 
     __device__ __forceinline__ void activate(float (&v)[8], const float (&slopes)[8]) const {
-        if (p.ends.act == DVK_ACT_GELU) { // f16 has bits that the short one has not
+        if (p.ends.act == DVK_ACT_GELU) { // f16 needs more bits than act_gelu_short has
 #pragma unroll
             for (int k = 0; k < 8; k++) {
                 v[k] = TYPE == DVK_BF16 ? act_gelu_short(v[k]) : act_gelu(v[k]);
@@ -134,7 +135,7 @@ template <int TYPE, int K> struct planes {
         }
     }
 
-    // A warp's octet of a tile; the results go where its residuals lie.
+    // Computes a warp's octet of a tile; the results overwrite its residuals.
     __device__ __forceinline__ void make(int buffer) const {
         const int octet = threadIdx.x / 32, row = threadIdx.x % HIGH, column = threadIdx.x % 32 / HIGH * ACROSS;
         const int c = c0 + octet * 8;
@@ -156,7 +157,7 @@ template <int TYPE, int K> struct planes {
             end(sum[0], of, res);
             out[i] = pack<TYPE>(sum[0], TYPE).a;
 #pragma unroll
-            for (int k = 0; k < 8; k++) { // the next pixel's to where this one's were: one copy of the epilogue
+            for (int k = 0; k < 8; k++) { // moves the next pixel's sums to the front: one copy of the epilogue
                 sum[0][k] = sum[1][k], sum[1][k] = sum[2][k], sum[2][k] = sum[3][k];
             }
         }
@@ -188,7 +189,7 @@ template <int TYPE, int K> struct planes {
         }
         for (int buffer = 0; job < p.jobs; job += step, buffer ^= 1) {
             attention::wait_copies<0>();
-            __syncthreads(); // also: the tile before has been stored, and read the other patch
+            __syncthreads(); // also: the previous tile has been stored, and the other patch is free
             if (job + step < p.jobs) {
                 bring(tile(p, job + step), buffer ^ 1);
             }

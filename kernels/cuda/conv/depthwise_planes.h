@@ -1,4 +1,4 @@
-/* depthwise_planes.h - what depthwise_planes.c passes to depthwise_planes.cu. */
+/* depthwise_planes.h - parameters that depthwise_planes.c passes to depthwise_planes.cu. */
 #ifndef DVK_CUDA_DEPTHWISE_PLANES_H
 #define DVK_CUDA_DEPTHWISE_PLANES_H
 
@@ -7,16 +7,16 @@
 enum {
     DVK_PLANES_W = 16, /* output pixels of a tile */
     DVK_PLANES_H = 8,
-    DVK_PLANES_OCTETS = 8, /* eights of channels of a block, one of each warp */
+    DVK_PLANES_OCTETS = 8, /* groups of eight channels of a block, one per warp */
     DVK_PLANES_BLOCK = 256
 };
 
-/* Shared memory, pieces of sixteen bytes: two patches of input and two tiles of results, [octet][row][column] each, then the
- * weights. Rows and planes are an odd number of pieces apart, so that eight of them lie in different banks. */
+/* Shared memory, pieces of sixteen bytes: two patches of input and two tiles of results, [octet][row][column] each,
+ * then the weights. Rows and planes are an odd number of pieces apart, so that eight of them are in different banks. */
 enum { DVK_PLANES_OUT_ROW = DVK_PLANES_W + 1, DVK_PLANES_OUT = DVK_PLANES_H * DVK_PLANES_OUT_ROW + 1 };
 
 static inline int32_t dvk_planes_row(int32_t k) {
-    return DVK_PLANES_W + k; /* k is odd: one more than a row of the patch has */
+    return DVK_PLANES_W + k; /* k is odd: one more than the pieces of a row of the patch */
 }
 
 static inline int32_t dvk_planes_patch(int32_t k) {
@@ -34,7 +34,8 @@ typedef struct dvk_depthwise_planes {
     int32_t pad_top, pad_left;
     int32_t in_h, in_w, out_h, out_w, c;
     int32_t tiles_x, tiles_y, jobs, slabs; /* a block goes through tiles of its slab of 64 channels */
-    int32_t alone;                         /* what lies behind the last channel of y is nobody's */
+    /* the elements behind the last channel of y are padding and may be overwritten */
+    int32_t alone;
 } dvk_depthwise_planes;
 
 #endif

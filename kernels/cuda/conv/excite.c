@@ -17,7 +17,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            a->rows < INT32_MAX / DVK_EXCITE_CHANNELS && a->count % 8 == 0 && a->count < INT32_MAX;
 }
 
-/* Hardly more than a launch. */
+/* Little more than a launch. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_excite_args *a = args;
     return TERM(launch) + TERM(row) * (double)a->rows * (double)a->c / DVK_EXCITE_BLOCK;

@@ -1,5 +1,5 @@
-// excite.cu - "excite": from the sums of a picture's channels to the weights of the convolution that reads it, scaled. The
-// little that leads to the scales every block does for itself; then each has its share of the weights.
+// excite.cu - "excite": from the sums of a picture's channels to the scaled weights of the convolution that reads it.
+// Every block computes the scales, which is little work. Each block then scales its share of the weights.
 #include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/conv/excite.h"
 
@@ -10,10 +10,10 @@ enum { WARPS = DVK_EXCITE_BLOCK / 32 };
 struct excite_tables {
     float parts[DVK_EXCITE_BLOCK];
     float mean[DVK_EXCITE_CHANNELS], hidden[DVK_EXCITE_HIDDEN], scale[DVK_EXCITE_CHANNELS];
-    float w_in[DVK_EXCITE_WEIGHTS], w_out[DVK_EXCITE_WEIGHTS]; // of the layers, as they are
+    float w_in[DVK_EXCITE_WEIGHTS], w_out[DVK_EXCITE_WEIGHTS]; // of the layers, in their original layout
 };
 
-// As many threads as there is room for share a channel's rows, several of which are on their way at once.
+// As many threads as possible share a channel's rows, with several loads in flight.
 __device__ __forceinline__ void means(const dvk_excite_params &p, excite_tables &s) {
     enum { AT_ONCE = 16 };
     const int across = DVK_EXCITE_BLOCK / p.c, c = threadIdx.x % p.c, mine = threadIdx.x / p.c;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void scales(const dvk_excite_params &p, excite_tables
 template <int TYPE> __device__ __forceinline__ void excite(const dvk_excite_params &p) {
     __shared__ excite_tables s;
     const int step = gridDim.x * DVK_EXCITE_BLOCK, first = blockIdx.x * DVK_EXCITE_BLOCK + threadIdx.x;
-    raw8 w = {}, at = {}; // of the first piece, which like the layers' weights wait for nothing
+    raw8 w = {}, at = {}; // of the first piece; like the layers' weights, they are loaded before the wait
     if (first < p.pieces) {
         w.a = ((const uint4 *)p.w)[first];
         at.a = ((const uint4 *)p.channel)[first];

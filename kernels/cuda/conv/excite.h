@@ -1,4 +1,4 @@
-/* excite.h - what excite.c passes to excite.cu. */
+/* excite.h - parameters that excite.c passes to excite.cu. */
 #ifndef DVK_CUDA_EXCITE_H
 #define DVK_CUDA_EXCITE_H
 

@@ -1,4 +1,4 @@
-/* norm_depthwise.c - "norm_depthwise" on CUDA: of 64 channels, in 16 bits. */
+/* norm_depthwise.c - host side of "norm_depthwise" for 64 channels in 16 bits. */
 #include "kernels/norm_depthwise.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int64_t strips_of(const dvk_norm_depthwise_args *a) {
     return ceil_div(a->x.w, DVK_NORM_DEPTH_W);
 }
 
-/* Hidden channels of a job: those of a gated layer belong together. */
+/* Hidden channels per job: those of a gated layer are processed together. */
 static int64_t at_once(const dvk_norm_depthwise_args *a) {
     return a->w_out != NULL || a->hidden <= DVK_NORM_DEPTH_MOST ? a->hidden : DVK_NORM_DEPTH_C;
 }
@@ -36,7 +36,7 @@ static int64_t total_of(const dvk_norm_depthwise_args *a) {
     return a->x.n * strips_of(a) * (a->hidden / at_once(a)) * pairs_of(a);
 }
 
-/* Blocks are one for each multiprocessor, or fewer where that is too many for a warp each. */
+/* One block per multiprocessor, or fewer if there is not a job for each warp. */
 typedef struct shape {
     int64_t each, blocks;
     int32_t warps;
@@ -95,7 +95,7 @@ static int supports_bf16(const void *args, const dvk_cuda_caps *caps) {
     return supports(args, DVK_BF16, caps);
 }
 
-/* A warp's pair of rows, and the one ahead of its first; warps share a multiprocessor. */
+/* The time of a warp's pairs of rows, with one extra pair before its first; warps share a multiprocessor. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_depthwise_args *a = args;
     const shape s = shape_of(a, caps);

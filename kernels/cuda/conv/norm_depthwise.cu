@@ -1,10 +1,11 @@
-// norm_depthwise.cu - layer norm, 1x1 convolution, depthwise 3x3 and, of a gated feed-forward layer, the product of its
-// halves, another 1x1 convolution and the residual, by warps that work alone: each goes down a strip of 14 pixels, two
-// rows at a time, and what one product leaves in registers is what the next one reads. Of a row's hidden channels only
-// the sums of the next two rows of output stay, in shared memory that only their thread reads: loops over tiles of
-// eight channels have to be short, as each warp is somewhere else in them. Hidden channels are kept, and summed over
-// the window, in f16 whatever is stored, two at a time: behind a norm they are of its range, and nine terms lose less
-// than bf16 does.
+// norm_depthwise.cu - layer norm, 1x1 convolution and depthwise 3x3. For a gated feed-forward layer it adds the product
+// of the halves, another 1x1 convolution and the residual. Warps are independent. Each processes a strip of 14 pixels
+// downwards, two rows at a time, and the results of one product stay in registers for the next.
+//
+// Of a row's hidden channels, only the sums of the next two rows of output are kept, in shared memory that only their
+// thread reads. Loops over tiles of eight channels must be short, because each warp is at a different instruction.
+// Hidden channels are kept in f16 for every storage type and summed over the window, two at a time. Behind a norm they
+// are in its range, and nine terms lose less than bf16 does.
 #include "kernels/cuda/conv/strip.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -15,15 +16,16 @@ namespace {
 
 enum { TAPS = DVK_NORM_DEPTH_TAPS };
 
-// Weights, once for a block.
+// Weights, loaded once per block.
 template <int TYPE> struct weights {
     const dvk_norm_depthwise_params &p;
     unsigned char *w_in, *w_out;
     uint32_t *taps; // [hidden / 2][TAPS]
     float *bias;    // of the hidden channels
 
-    // The norm's gamma is part of the matrix and its beta of the bias. As deviations from the mean sum to zero, so may
-    // a row: then nothing that all channels of a pixel share counts. Four threads a row.
+    // The norm's gamma is folded into the matrix, its beta into the bias. The deviations from the mean sum to zero, so
+    // a constant may be subtracted from a row of weights to make it sum to zero. An error common to all channels of a
+    // pixel then has no effect. Four threads per row.
     __device__ __forceinline__ void load_in() const {
         for (int i = threadIdx.x; i < p.hidden * 4; i += blockDim.x) {
             const int row = i / 4, q = i % 4, channel = channel_of(row);
@@ -69,8 +71,8 @@ template <int TYPE> struct weights {
         }
     }
 
-    // Hidden channels go without their bias into the depthwise sums, which have its part: around the picture, where
-    // they are zero with it, its negative stands.
+    // Hidden channels enter the depthwise sums without their bias; the bias of the sums includes it. Outside the
+    // picture, where hidden channels with bias are zero, they are its negative.
     __device__ __forceinline__ void load_taps() const {
         for (int i = threadIdx.x; i < p.hidden / 2; i += blockDim.x) {
             const int tile = i / 4, c = tile / 4 * 32 + i % 4 * 8 + tile % 4 * 2;
@@ -94,16 +96,16 @@ template <int TYPE> struct weights {
     }
 };
 
-// ACT is what stands in front of the product of the halves; -1: no such product.
+// ACT: the activation before the product of the halves; -1: no such product.
 template <int TYPE, int ACT> struct walker : strip<TYPE> {
     enum { GATED = ACT >= 0 };
     using strip<TYPE>::p, strip<TYPE>::a, strip<TYPE>::q, strip<TYPE>::r, strip<TYPE>::outside, strip<TYPE>::of_thread;
     using strip<TYPE>::waiting, strip<TYPE>::written, strip<TYPE>::pixel_of, strip<TYPE>::step_to;
     const unsigned char *w_in, *w_out;
     const uint32_t *taps;
-    unsigned char *sums;  // of each tile of eight hidden channels, of the next two rows of output
+    unsigned char *sums;  // of each tile of eight hidden channels, for the next two rows of output
     unsigned char *mixed; // rows of the second product
-    float scale[2][2];    // of each pixel, one over its deviation
+    float scale[2][2];    // of each pixel, one over its standard deviation
 
     __device__ __forceinline__ walker(const dvk_norm_depthwise_params &params, unsigned char *warps,
                                       const unsigned char *in, const unsigned char *out, const uint32_t *t)
@@ -111,7 +113,7 @@ template <int TYPE, int ACT> struct walker : strip<TYPE> {
           mixed(sums + params.hidden / 8 * DVK_NORM_DEPTH_PIECE) {
     }
 
-    // Rows of weights sum to zero, so what is left of the means does not matter.
+    // Rows of weights sum to zero, so the rounding error of the means has no effect.
     __device__ __forceinline__ void normalise() {
         float left[2];
 #pragma unroll
@@ -122,7 +124,7 @@ template <int TYPE, int ACT> struct walker : strip<TYPE> {
 
     // ---- hidden channels ----
 
-    // Those of a tile: two rows of two pixels
+    // Hidden channels of a tile: two rows of two pixels
     __device__ __forceinline__ void make_hidden(int tile, __half2 (&h)[2][2]) const {
         float d[2][4] = {};
 #pragma unroll
@@ -149,7 +151,7 @@ template <int TYPE, int ACT> struct walker : strip<TYPE> {
         }
     }
 
-    // The tile's two rows of output, and what its hidden rows add to later ones.
+    // The tile's two rows of output, and the contributions of its hidden rows to later ones.
     __device__ __forceinline__ void convolve(int tile, int of, __half2 (&out)[2][2]) const {
         __half2 h[2][2], row[2][4], later[2][2];
         uint4 *const kept = waiting(sums, tile);
@@ -158,7 +160,7 @@ template <int TYPE, int ACT> struct walker : strip<TYPE> {
         for (int i = 0; i < 3; i++) {
             words[i] = ((const uint4 *)(taps + (of * 4 + q) * TAPS))[i];
         }
-        const __half2 *w = (const __half2 *)words; // in registers, as all indices are known
+        const __half2 *w = (const __half2 *)words; // in registers, because all indices are constants
         make_hidden(of, h);
         if (outside != 0) {
 #pragma unroll
@@ -196,7 +198,7 @@ template <int TYPE, int ACT> struct walker : strip<TYPE> {
         return pack2<TYPE>(f.x, f.y);
     }
 
-    // The job's hidden channels as they are, 32 at a time
+    // Stores the job's hidden channels, 32 at a time
     __device__ __forceinline__ void store_sums(const place_of_pair &at, bool complete) const {
         const int before = at.chunk * p.at_once;
         uint16_t *to = pixel_of(p.y, at) + before;
@@ -223,7 +225,7 @@ template <int TYPE, int ACT> struct walker : strip<TYPE> {
         }
     }
 
-    // GELU by its tanh, to 5e-4: for what is rounded to bf16 next
+    // GELU by its tanh form, to 5e-4: for results that are rounded to bf16
     static __device__ __forceinline__ __half2 gelu_of(__half2 v) {
         const __half2 half = __hmul2(v, __float2half2_rn(0.5f));
         __half2 t = __hmul2(v, __hfma2(__hmul2(v, v), __float2half2_rn(0.0356774081f), __float2half2_rn(0.797884561f)));

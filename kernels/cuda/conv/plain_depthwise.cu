@@ -1,5 +1,5 @@
-// plain_depthwise.cu - 1x1 and depthwise 3x3 convolution of 64 channels, GELU behind both, by warps that go down
-// strips: "plain" in norm_depthwise.h. Without a norm values may be of any size: they stay f32 in between.
+// plain_depthwise.cu - 1x1 and depthwise 3x3 convolution of 64 channels, each followed by GELU, by warps that process
+// strips downwards: "plain" in norm_depthwise.h. Without a norm, intermediate values may have any size: they stay f32.
 #include "kernels/cuda/conv/strip.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -31,7 +31,7 @@ template <int TYPE> struct walker : strip<TYPE> {
     using strip<TYPE>::waiting, strip<TYPE>::written, strip<TYPE>::pixel_of, strip<TYPE>::step_to;
     const unsigned char *w_in;
     const float2 *taps;
-    unsigned char *sums; // of each tile of eight channels, of the next two rows of output
+    unsigned char *sums; // of each tile of eight channels, for the next two rows of output
     unsigned char *done; // of each tile, the rows of output
 
     __device__ __forceinline__ walker(const dvk_norm_depthwise_params &params, unsigned char *warps,
@@ -40,7 +40,7 @@ template <int TYPE> struct walker : strip<TYPE> {
           done(sums + 2 * TILES * PIECE) {
     }
 
-    // To 5e-4 where it is rounded to bf16 next
+    // To 5e-4 if the result is rounded to bf16
     static __device__ __forceinline__ float gelu_of(float v) {
         if (TYPE == DVK_F16) {
             return act_gelu_short(v);
@@ -50,7 +50,7 @@ template <int TYPE> struct walker : strip<TYPE> {
         return fmaf(0.5f * v, t, 0.5f * v);
     }
 
-    // Of two rows of two pixels, two channels each
+    // For two rows of two pixels, two channels each
     __device__ __forceinline__ void make_hidden(int tile, const float2 &bias, float2 (&h)[2][2]) const {
         float d[2][4];
 #pragma unroll

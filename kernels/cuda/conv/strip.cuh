@@ -1,6 +1,6 @@
-// strip.cuh - a warp's way down a strip of 14 pixels, two rows at a time, for kernels of a 1x1 and a depthwise 3x3
-// convolution: a product's rows are sixteen pixels, two neighbours for a thread, of which the first and the last are
-// there for the ones between.
+// strip.cuh - the loop of a warp over a strip of 14 pixels, two rows at a time, for kernels of a 1x1 and a depthwise
+// 3x3 convolution. The rows of a product are sixteen pixels, two adjacent ones per thread. The first and the last are
+// the halo.
 #pragma once
 
 #include "kernels/cuda/conv/norm_depthwise.h"
@@ -12,8 +12,8 @@ namespace pixel {
 
 enum { WIDE = DVK_NORM_DEPTH_W };
 
-// One pair of rows of a strip: hidden rows 2 * pair + 1 and + 2, of which rows 2 * pair and + 1 of output are complete.
-// Ahead of a strip's first pair there is one that completes nothing.
+// One pair of rows of a strip: hidden rows 2 * pair + 1 and + 2, which complete rows 2 * pair and + 1 of output. The
+// extra pair before a strip's first completes none.
 struct place_of_pair {
     int n, chunk, x0, pair;
     __device__ __forceinline__ place_of_pair(const dvk_norm_depthwise_params &p, int job) {
@@ -27,11 +27,11 @@ struct place_of_pair {
 
 template <int TYPE> struct strip {
     const dvk_norm_depthwise_params &p;
-    unsigned char *const stage; // the warp's: pixels as they are stored
+    unsigned char *const stage; // of the warp: pixels as stored
     const int lane = threadIdx.x % 32, q = lane % 4, r = lane / 4;
 
     uint32_t a[2][4][4];         // rows of the product: pixels
-    uint32_t of_thread, outside; // which of the thread's hidden pixels are not of the picture, and of the warp's
+    uint32_t of_thread, outside; // hidden pixels outside the picture, of the thread and of the warp
 
     __device__ __forceinline__ strip(const dvk_norm_depthwise_params &params, unsigned char *warps)
         : p(params), stage(warps + threadIdx.x / 32 * params.warp_bytes) {
@@ -76,12 +76,12 @@ template <int TYPE> struct strip {
         outside = __ballot_sync(0xffffffffu, of_thread != 0);
     }
 
-    // What waits for the same thread only
+    // Data that only the same thread reads
     __device__ __forceinline__ uint4 *waiting(unsigned char *from, int i) const {
         return (uint4 *)(from + i * DVK_NORM_DEPTH_PIECE + lane * 16);
     }
 
-    // The thread's first pixel of output in a view, and which of its four, (row, neighbour), are to be written, as bits
+    // The thread's first pixel of output in a view. The bits say which of its four, (row, neighbour), are written
     __device__ __forceinline__ uint16_t *pixel_of(const dvk_elem_view &v, const place_of_pair &at) const {
         const int pixel = at.pair * 2 * (int)v.sh + (at.x0 - 1 + r * 2) * (int)v.sw;
         return (uint16_t *)v.data + at.n * v.sn + q * 8 + pixel;
@@ -102,7 +102,7 @@ template <int TYPE> struct strip {
         return (i / 2 ? (int)v.sh : 0) + (i % 2 ? (int)v.sw : 0);
     }
 
-    // The warp's share of all pairs; work(pair, whether it completes rows) has its pixels in `a`.
+    // Loops over the warp's share of all pairs. work(pair, whether it completes rows) finds its pixels in `a`.
     template <typename F> __device__ __forceinline__ void walk(F work) {
         const int first = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * p.each;
         const int last = min(first + p.each, p.total);

@@ -1,4 +1,5 @@
-/* up_conv.c - "up_conv" on Hopper's tensor cores, from 64 channels by way of 64 to at most 64; see up_conv_sm90.cu. */
+/* up_conv.c - host side of "up_conv" on Hopper's tensor cores, from 64 channels through 64 to at most 64; see
+ * up_conv_sm90.cu. */
 #include "kernels/up_conv.h"
 
 #include "kernels/costs/cuda_costs.h"
@@ -55,7 +56,7 @@ static int supports_bf16(const void *args, const dvk_cuda_caps *caps) {
     return a->y.dtype == DVK_BF16 && takes(a, caps);
 }
 
-/* Two tiles take so long, or what is moved. */
+/* The time of two tiles, or the memory traffic. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_up_conv_args *a = args;
     const double jobs = TERM(job) * (double)blocks_of(jobs_of(&a->y), caps->processors);

@@ -1,4 +1,4 @@
-/* up_conv.h - what up_conv.c passes to up_conv_sm90.cu. */
+/* up_conv.h - parameters that up_conv.c passes to up_conv_sm90.cu. */
 #ifndef DVK_CUDA_UP_CONV_H
 #define DVK_CUDA_UP_CONV_H
 
@@ -6,8 +6,8 @@
 
 enum {
     DVK_UP_CHANNELS = 64,
-    DVK_UP_THREADS = 512,                /* two warpgroups multiply, two enlarge and add */
-    DVK_UP_WIDTH = DVK_WGMMA_TILE_W + 2, /* of what a tile reads of the sum */
+    DVK_UP_THREADS = 512,                /* two warpgroups multiply; two compute the sum m */
+    DVK_UP_WIDTH = DVK_WGMMA_TILE_W + 2, /* width of the sum m that a tile reads */
     DVK_UP_HEIGHT = DVK_WGMMA_TILE_H + 2,
     DVK_UP_COPY = DVK_UP_WIDTH * DVK_UP_HEIGHT * 128, /* bytes */
     DVK_UP_SLOT = (DVK_UP_COPY + 1023) / 1024 * 1024,
@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct dvk_up_conv {
-    dvk_conv_wgmma of; /* the 3 x 3, as far as a tile and its way out need to know; res[0]: what is added */
+    dvk_conv_wgmma of; /* the 3 x 3, as far as tile code and stores need it; res[0]: the addend */
     const float *scale, *w_up, *b_up, *w;
     float slope_up;
 } dvk_up_conv;

@@ -1,15 +1,15 @@
-/* up_conv_sm90.cu - a transposed convolution of 2 x 2, an addition and a 3 x 3 in one. What is added is brought
- * to where the patch of the sum has to lie; two warpgroups then add the enlarged pixels to it in place, each of a half
- * of them, one parity of rows and columns after the other. */
+/* up_conv_sm90.cu - a transposed convolution of 2 x 2, an addition and a 3 x 3 convolution in one kernel. The addend is
+ * loaded into the patch of the sum. Two warpgroups then add the upsampled pixels in place, each a half of them, one
+ * parity of rows and columns after the other. */
 #include "kernels/cuda/conv/conv_wgmma_tile.cuh"
 #include "kernels/cuda/conv/up_conv.h"
 
 namespace {
 
 enum { CONSUMER_REGISTERS = 160, HELPER_REGISTERS = 96, HELPERS = 256, TAPS = 9 };
-enum { AHEAD = 1 }; /* products that may be under way when the next begins */
+enum { AHEAD = 1 }; /* products that may be in flight when the next begins */
 
-struct up_layout { /* of shared memory, addresses; slots and weights at multiples of 1024 */
+struct up_layout { /* shared memory addresses; slots and weights at multiples of 1024 */
     uint32_t slots, slot_bytes, w, out, barriers;
     __device__ __forceinline__ uint32_t slot(int group) const {
         return slots + group * slot_bytes;
@@ -23,7 +23,7 @@ struct up_layout { /* of shared memory, addresses; slots and weights at multiple
     __device__ __forceinline__ uint32_t turn(int group) const {
         return barriers + 8 * (4 + group);
     }
-    /* For whoever fills the slots. */
+    /* Barriers of the producer. */
     __device__ __forceinline__ uint32_t landed(int group) const {
         return barriers + 8 * (6 + group);
     }
@@ -38,7 +38,7 @@ struct up_layout { /* of shared memory, addresses; slots and weights at multiple
     }
 };
 
-/* [tap][64 rows][64], rows swizzled, of which the first CHANNELS columns count. */
+/* [tap][64 rows][64], rows swizzled, of which the first CHANNELS columns are used. */
 template <class T, int CHANNELS> CONV_DEVICE void load_taps(const float *w, int c_out, uint32_t to) {
     enum { OCTETS = CHANNELS / 8 };
     for (int i = threadIdx.x; i < 64 * OCTETS * TAPS; i += DVK_UP_THREADS) {
@@ -56,7 +56,7 @@ template <class T, int CHANNELS> CONV_DEVICE void load_taps(const float *w, int 
     }
 }
 
-/* A warpgroup's tiles, from patches of `width` pixels a row, 16 * K16 channels. */
+/* Computes a warpgroup's tiles, from patches of `width` pixels per row, 16 * K16 channels. */
 template <class T, int K16, int WIDTH>
 CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const up_layout &at, int group) {
     const int thread = threadIdx.x & 127;
@@ -82,7 +82,7 @@ CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const up_layout &at, int grou
 #pragma unroll
         for (int i = 0; i < TAPS * K16; i++) {
             const int tap = i / K16, k = i % K16;
-            /* where 512 threads share the registers, no instruction may have 128 sums */
+            /* with 512 threads per register file, no instruction may have 128 accumulators */
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float(&d)[64] = *(float(*)[64])(sum + 64 * half);
@@ -91,9 +91,9 @@ CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const up_layout &at, int grou
             }
             wgmma_commit();
             if (i == TAPS * K16 - 1 && thread == 0) {
-                barrier_arrive(at.turn(1 - group)); /* whose products follow without a gap */
+                barrier_arrive(at.turn(1 - group)); /* their products follow without a gap */
             }
-            wgmma_wait<AHEAD>(); /* those of the others wait behind what is under way */
+            wgmma_wait<AHEAD>(); /* the other taps wait for earlier products */
         }
         wgmma_wait<0>();
         wgmma_pin(sum);
@@ -109,14 +109,14 @@ CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const up_layout &at, int grou
 }
 
 enum {
-    UP_H = DVK_UP_HEIGHT / 2, /* what a tile reads of x */
+    UP_H = DVK_UP_HEIGHT / 2, /* pixels of x that a tile reads */
     UP_W = DVK_UP_WIDTH / 2,
     UP_PIXELS = UP_H * UP_W,
     UP_PARITY = DVK_UP_WEIGHTS / 4 /* bytes */
 };
 
-/* [parity][64 rows][64], rows swizzled. A lane's eight input channels side by side are its columns of two steps of the
- * product, and rows are dealt so that its results, two of every eight columns, are twice eight neighbours. */
+/* [parity][64 rows][64], rows swizzled. A lane's eight adjacent input channels are its columns of two steps of the
+ * product. The order of rows makes its results, two of every eight columns, twice eight adjacent channels. */
 template <class T> CONV_DEVICE void load_up(const dvk_up_conv &p, uint32_t to) {
     for (int i = threadIdx.x; i < DVK_UP_WEIGHTS / 16; i += DVK_UP_THREADS) {
         const int octet = i % 8, row = i / 8 % 64, parity = i / 512;
@@ -172,7 +172,7 @@ CONV_DEVICE void load_pixels(const dvk_up_conv &p, const conv_tile &t, int block
     }
 }
 
-/* The 64 pixels of one parity of rows and columns that 64 of x become. */
+/* The 64 pixels of one parity of rows and columns from 64 pixels of x. */
 template <class T> struct enlarged {
     float d[32];
 
@@ -191,7 +191,7 @@ template <class T> struct enlarged {
         wgmma_commit();
     }
 
-    /* Added to what lies there. */
+    /* Adds to the values in the slot. */
     __device__ __forceinline__ void store(float slope, uint32_t slot, int block, int parity) {
         wgmma_pin(d);
 #pragma unroll
@@ -216,7 +216,7 @@ template <class T> struct enlarged {
     }
 };
 
-/* What is added to, one tile behind the other, wherever a slot is free. */
+/* Loads addends, tile after tile, into free slots. */
 struct bringer {
     int next = 0, items;
     __device__ __forceinline__ void go(const dvk_up_conv &p, const up_layout &at, bool wait) {
@@ -237,7 +237,7 @@ struct bringer {
     }
 };
 
-/* As far as the cache: a tile's pixels of x. */
+/* Prefetches a tile's pixels of x into L2. */
 CONV_DEVICE void announce(const dvk_up_conv &p, const conv_tile &t, int thread) {
     const int y = t.y0 / 2 + thread, x = t.x0 / 2, wide = min((int)UP_W, p.of.in_w - x);
     if (thread < UP_H && y < p.of.in_h && wide > 0 && t.n < p.of.n) {
@@ -246,7 +246,7 @@ CONV_DEVICE void announce(const dvk_up_conv &p, const conv_tile &t, int thread) 
     }
 }
 
-/* Of each tile's pixels of x a warpgroup takes the half. */
+/* A warpgroup processes half of each tile's pixels of x. */
 template <class T>
 CONV_DEVICE void make_sums(const dvk_up_conv &p, const up_layout &at, uint32_t up, const float *bias, int thread) {
     const uint64_t w = wgmma_operand(up, 1024);
@@ -272,7 +272,7 @@ CONV_DEVICE void make_sums(const dvk_up_conv &p, const up_layout &at, uint32_t u
             of.begin(bias + parity * DVK_UP_CHANNELS, w + parity * (UP_PARITY / 16), a);
             wgmma_wait<0>();
             if (parity == 3) {
-                load_pixels(p, next, half, a); /* while the last are stored */
+                load_pixels(p, next, half, a); /* while the last results are stored */
             }
             of.store(p.slope_up, at.slot(group), half, parity);
         }
@@ -295,7 +295,7 @@ template <class T> CONV_DEVICE void convolve(const dvk_up_conv &p) {
     }
     load_taps<T, DVK_UP_CHANNELS>(p.w, p.of.epi.c_out, taps);
     load_bias(p, bias);
-    wait_for_launch_before(); /* the scales are of the launch before */
+    wait_for_launch_before(); /* the preceding launch writes the scales */
     load_up<T>(p, up);
     fence_async();
     __syncthreads();

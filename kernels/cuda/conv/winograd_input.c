@@ -1,9 +1,10 @@
-/* winograd_input.c - "winograd_input" on Hopper, the only ones whose convolutions read it. */
+/* winograd_input.c - host side of "winograd_input". Only Hopper's convolutions read its result, so it runs only there.
+ */
 #include "kernels/cuda/conv/winograd_input.h"
 
 #include "kernels/cuda/common/elem_host.h"
 
-enum { LONGEST = 8 }; /* quads of a strip: two pixels of each are read twice */
+enum { LONGEST = 8 }; /* quads per strip: two pixels of each strip are read twice */
 
 static int is_vector(const dvk_view *v) {
     return v->c % DVK_ELEM_LANES == 0 && dvk_elem_of(v).vector;
@@ -48,7 +49,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                                    .quads = LONGEST,
                                    .act = (int32_t)a->pro.act};
     const uint32_t quads = (uint32_t)a->y.w, rows = p.n * p.h;
-    const uint32_t busy = (uint32_t)q->caps->processors * 4096; /* threads, twice what is there at a time */
+    const uint32_t busy = (uint32_t)q->caps->processors * 4096; /* threads, twice the number that run at a time */
     while (p.quads > DVK_WINOGRAD_STEP && (quads + p.quads - 1) / p.quads * rows * p.chunks < busy) {
         p.quads /= 2;
     }

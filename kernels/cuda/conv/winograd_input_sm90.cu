@@ -1,6 +1,6 @@
-// winograd_input_sm90.cu - pictures transformed along the width for convolutions of three taps, after a prologue. A thread keeps
-// to eight channels and goes along a strip of a row: of the six pixels that a quad takes, two are those of the quad before.
-// It has to be short: memory leaves 37 clocks of a scheduler for eight values of a warp.
+// winograd_input_sm90.cu - transforms pictures along the width for convolutions of three taps, after a prologue. A
+// thread has fixed eight channels of a strip of a row. Of the six pixels of a quad, two are shared with the previous
+// quad. The code must be short: at the memory rate, a scheduler has 37 clocks for eight values of a warp.
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/elem_epilogue.cuh"
 #include "kernels/cuda/conv/winograd_input.h"
@@ -13,14 +13,14 @@ struct half8 {
     __half2 v[4];
 };
 
-// Rounded; NaN stays NaN, the rest stays finite.
+// Rounds; NaN stays NaN, all other values stay finite.
 __device__ __forceinline__ __half2 finite(float low, float high) {
     uint32_t r;
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return *(__half2 *)&r;
 }
 
-// What supports() asks for is not asked here again.
+// supports() has already checked the view.
 template <int TYPE> __device__ __forceinline__ raw8 pixel(const dvk_elem_view &v, int64_t at) {
     raw8 r = {};
     const uint4 *from = (const uint4 *)((const char *)v.data + at * (TYPE == DVK_F32 ? 4 : 2));
@@ -69,7 +69,7 @@ struct lines {
     }
 };
 
-// Of the pixels of a quad.
+// Transform of the pixels of a quad.
 __device__ __forceinline__ void transformed(const half8 (&d)[LINES], half8 (&y)[LINES]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void put_lines(__half *y, int64_t sh, const half8 (&v
     }
 }
 
-// The first four of six pixels of a quad, the last two being the next one's; `there` of them are.
+// Stores the first four of six pixels of a quad, of which `there` exist; the last two belong to the next one.
 __device__ __forceinline__ void put_pixels(__half *to, int64_t sw, const half8 (&d)[LINES], int there) {
 #pragma unroll
     for (int k = 0; k < PIXELS; k++) {
@@ -129,7 +129,7 @@ template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const d
     __half *kept = (__half *)p.kept.data + (keeps ? (n - p.kept_from) * p.kept.sn : 0) + (row - n * p.h) * p.kept.sh +
                    PIXELS * first * p.kept.sw + c0;
     int64_t at = from + (PIXELS * first + 1) * p.x.sw;
-    int pixels = (int)(p.w - PIXELS * first) - 1; // that are there from `at` on
+    int pixels = (int)(p.w - PIXELS * first) - 1; // number of pixels from `at` on
     for (uint32_t quad = 0; quad < left; quad += STEP, pixels -= STEP * PIXELS) {
         raw8 raw[STEP * PIXELS];
 #pragma unroll

@@ -21,10 +21,7 @@ enum {
     ROWS = 3 * DIM, // of a head's weights: queries, keys, values
     SPREAD = 2 * SIDE - 1,
     PIECE = 512, // bytes of a warp's operand of 16 by 16
-    PIXELS =
-        // index of the first normalised operand. The results of all heads but the last precede it; those of the last
-    // head overwrite the first ones
-    3 * 4
+    PIXELS = 3 * 4 // first normalised pixels; results of heads 0 to 2 precede them, those of head 3 overwrite the first
 };
 
 __device__ __forceinline__ float exp2_fast(float x) {
