@@ -1,4 +1,4 @@
-# Tables of costs for CUDA kernels, one for each smNN.def and smNN_NAME.def of this folder (cuda_costs.h): a new file is a new
+# Tables of costs for CUDA kernels, one for each smNN.def and smNN_NAME.def of this folder (cuda_costs.h). A new file adds a
 # table. NAME is a part of the device's name, with _ for blanks.
 
 file(GLOB dv_cost_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/costs/sm*.def)

@@ -1,6 +1,6 @@
 # Device code: every NAME.cu becomes a fatbin that is embedded in the library and loaded through the driver when the first
 # kernel of it is launched. NAME_sm90.cu holds instructions that only sm_90a has. Without nvcc the table is empty and the
-# device list says so. packaging/cuda.sh chooses the targets.
+# device list reports that. packaging/cuda.sh chooses the targets.
 
 set(DAVY_CUDA_TARGETS auto CACHE STRING "device code: auto (by what this machine has), native (its cards), all (every target we ship, and PTX for what comes after), off, or targets such as 90a,120")
 set(DAVY_CUDA_FATBINS "" CACHE PATH "folder with NAME.fatbin of an earlier build of the same sources, instead of compiling them")

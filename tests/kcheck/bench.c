@@ -1,6 +1,6 @@
-/* bench.c - kcheck --bench: each variant on the shapes of real nets, on one core: a warm-up, then runs for 200 ms,
- * their median. Rates are of useful work (a Winograd variant may exceed the peak), set against the measured
- * multiply-add rate. */
+/* bench.c - kcheck --bench: times each kernel on the shapes of real networks, on one core: a warm-up, then runs for 200
+ * ms, and their median. Rates count useful work, so a Winograd kernel may exceed the peak. They are compared with the
+ * measured multiply-add rate. */
 #if !defined(_WIN32)
 #define _POSIX_C_SOURCE 200112L /* clock_gettime */
 #endif
@@ -37,7 +37,7 @@ static double now_seconds(void) {
 #else
 static double now_seconds(void) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* one thread works: others on the machine cost cache only */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* one thread works: other processes cost only cache */
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 #endif
@@ -140,7 +140,7 @@ int kc_bench(const kc_options *o) {
                     kc_suites[s]->bench_build(&p, i);
                     built = 1;
                 }
-                const int slow = is_ref && p.flops > 2e9; /* minutes of a plain reference tell nothing */
+                const int slow = is_ref && p.flops > 2e9; /* minutes of a slow reference are not informative */
                 if (!slow && (kernel->supports == NULL || kernel->supports(&p.args))) {
                     bench_one(o, csv, kernel, &p);
                 }

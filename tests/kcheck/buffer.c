@@ -1,5 +1,5 @@
-/* buffer.c - random numbers and the guarded memory of problems. On POSIX a page without access lies directly behind the
- * data of every other buffer and directly before that of the rest, so that a read too far stops the case in any build.
+/* buffer.c - random numbers and the guarded memory of problems. On POSIX, a page without access directly follows the
+ * data of every other buffer and precedes that of the rest. A read out of bounds therefore stops the case in any build.
  */
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1 /* MAP_ANONYMOUS */
@@ -129,7 +129,7 @@ void kc_view(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int sl
     *v = (dvk_view){.dtype = dtype, .n = shape.n, .h = shape.h, .w = shape.w, .c = shape.c};
     const int64_t step = p->aligned && dtype != DVK_F32 ? 8 : 1; /* as the planner lays out 16-bit views for CUDA */
     v->sw = (shape.c + more_pixel + (slab ? 2 : 1) * (step - 1)) / step *
-            step; /* of a slab: a neighbour's octet at least */
+            step; /* of a slab: at least an octet of another tensor */
     v->sh = shape.w * v->sw + more_row * step;
     v->sn = shape.h * v->sh + more_picture * step;
     const int64_t elements = (v->n - 1) * v->sn + (v->h - 1) * v->sh + (v->w - 1) * v->sw + v->c;

@@ -1,4 +1,4 @@
-/* cases.h - how the problems of an op are described; what the CPU's and the GPU's lists of cases share. */
+/* cases.h - descriptions of an op's problems, shared by the lists of cases for CPU and GPU. */
 #ifndef KCHECK_CASES_H
 #define KCHECK_CASES_H
 
@@ -12,8 +12,8 @@ typedef struct kc_conv_spec {
     dvk_dtype xt, yt;
     int epilogue; /* below */
     int own;      /* the first residual is the first channels of x */
-    int behind;   /* a residual is as large as the shuffled result; 2: and scaled by channel */
-    int sums;     /* CUDA: of every channel of the result */
+    int behind;   /* 1: a residual has the size of the shuffled result; 2: it is also scaled by channel */
+    int sums;     /* CUDA: sums of every channel of the result */
     int backwards;
     int prologue;
     int slab;
@@ -40,7 +40,7 @@ enum { /* kinds of epilogue */
        EPI_TANH,
        EPI_MISH,
        EPI_KINDS,
-       EPI_TIMES = EPI_KINDS, /* gate 2, of CUDA's alone */
+       EPI_TIMES = EPI_KINDS, /* gate 2, for CUDA only */
        EPI_TIMES_TWO,
        EPI_OWN_GATE /* gate 3 */
 };
@@ -53,7 +53,7 @@ typedef struct kc_pointwise_spec {
     kc_shape shape;
     dvk_act front, act;
     int ends;
-    int norm; /* a scale and a shift in front */
+    int norm; /* a prologue with scale and shift */
 } kc_pointwise_spec;
 
 typedef struct kc_norm_spec {
@@ -70,7 +70,7 @@ typedef struct kc_attention_spec {
 static inline double kc_view_bytes(const dvk_view *v) {
     return (double)(v->n * v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
 }
-/* Where large sums end in an activation that bounds them, what errors are measured in; else 0. */
+/* The unit of errors if large sums end in an activation that bounds them; otherwise 0. */
 double kc_bounded_unit(const dvk_epilogue *e, kc_fill fill);
 void kc_build_conv(kc_problem *p, const kc_conv_spec *s);
 void kc_build_pointwise(kc_problem *p, const kc_pointwise_spec *of, dvk_dtype t);

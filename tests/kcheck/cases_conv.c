@@ -1,6 +1,8 @@
-/* cases_conv.c - problems for conv2d. Four groups: every epilogue and prologue with every dtype on one small shape; a
- * list of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up); every pair of the channel counts real
- * nets have; and what 8-bit integers are cut into (kernels/int8.h), with every epilogue and prologue once more. */
+/* cases_conv.c - problems for conv2d in four groups:
+ * - every epilogue and prologue with every dtype on one small shape;
+ * - a list of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up);
+ * - every pair of the channel counts of real networks;
+ * - the blocks of 8-bit integers (kernels/int8.h), again with every epilogue and prologue. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -50,7 +52,8 @@ static const kc_conv_spec geometries[] = {
     {.cin = 16, .cout = 16, .h = 15, .w = 22, .k = 3, .stride = 2, .valid = 1},
 };
 
-/* Blocks of 16 x 16, 8 x 32 and 256 x 1 pixels, whole and not, by phases and of several pictures; ranges that grow. */
+/* Blocks of 16 x 16, 8 x 32 and 256 x 1 pixels, whole and partial, by phases and of several pictures; increasing
+ * ranges. */
 static const kc_conv_spec blocks[] = {
     {.cin = 32, .cout = 32, .h = 16, .w = 16, .k = 3},
     {.cin = 64, .cout = 64, .h = 33, .w = 50, .k = 3, .fill = KC_STEEP},
@@ -89,7 +92,7 @@ enum {
     N_CHANNELS = (int)(sizeof channels / sizeof channels[0]),
     N_BLOCKS = (int)(sizeof blocks / sizeof blocks[0]),
     BLOCK_ROUNDS = 5,
-    GEOMETRY_ROUNDS = 6, /* each geometry: with six mixes of the rest */
+    GEOMETRY_ROUNDS = 6, /* each geometry: with six combinations of the rest */
 };
 
 static void add_residual(kc_problem *p, dvk_epilogue *e, const dvk_view *y, dvk_dtype dtype, float beta) {
@@ -152,7 +155,7 @@ static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, in
     e->gate = kind == EPI_GATE;
 }
 
-/* y is the shuffled result; a residual is a picture of this size or of that before, of y's channels. */
+/* y is the shuffled result; a residual has y's channels, and the size of y or of the picture before the shuffle. */
 static void build_shuffle(kc_problem *p, dvk_epilogue *e, const kc_shape *out, const kc_conv_spec *s) {
     const dvk_view before = {.dtype = s->yt, .c = out->c};
     build_epilogue(p, e, &before, s->epilogue != EPI_RES ? s->epilogue : s->behind ? EPI_LRELU : EPI_BIAS);
@@ -205,10 +208,10 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     const int64_t pictures = s->n > 0                                       ? s->n
                              : s->h * s->w < 100 && s->cin * s->cout < 5000 ? 1 + kc_below(&p->rng, 2)
                                                                             : 1;
-    /* symmetric: k / 2 on every side; as in the KL VAE: nothing before, one more behind */
+    /* symmetric: k / 2 on every side; asymmetric, as in the KL VAE: nothing before, one more behind */
     const int64_t padding = s->asymmetric ? 1 : s->valid ? 0 : 2 * (s->k / 2);
     const kc_shape in = {pictures, s->h, s->w, s->cin};
-    const bool phased = up == 2 && s->k == 2; /* twice the size, whatever the window */
+    const bool phased = up == 2 && s->k == 2; /* twice the size, for any window */
     const kc_shape out = {pictures, phased ? 2 * s->h : (s->h * up + padding - s->k) / stride + 1,
                           phased ? 2 * s->w : (s->w * up + padding - s->k) / stride + 1, s->cout};
     *a = (dvk_conv2d_args){.kh = s->k, .kw = s->k, .stride = stride, .upsample = up};
@@ -217,7 +220,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     kc_view(p, &a->x, s->xt, in, s->slab);
     kc_fill_view(p, &a->x, s->fill);
     const int64_t y_c = out.c / (r * r);
-    /* op.h: shuffled, whole pixels may be written; cuda.h: so may what lies behind the last channel */
+    /* padding may be overwritten: in whole pixels of a shuffle (op.h), and behind the last channel (cuda.h) */
     const bool pads = (r > 1 || !s->slab) && p->aligned && s->yt != DVK_F32;
     kc_view(p, &a->y, s->yt, (kc_shape){out.n, out.h * r, out.w * r, pads ? (y_c + 7) / 8 * 8 : y_c}, s->slab);
     p->spoiled = pads ? a->y : (dvk_view){0};
@@ -237,7 +240,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     p->args.conv.backwards = s->backwards;
     const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
     p->w_source = kc_floats(p, (phased ? 4 : 1) * s->cout * s->cin * s->k * s->k, -spread, spread);
-    p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */
+    p->buffers[p->n_buffers - 1].host_only = 1; /* kernels receive it packed */
     p->w_slot = &a->w;
     kc_output_view(p, &a->y);
     p->error_class = KC_SUMS;
@@ -302,7 +305,7 @@ static void build(kc_problem *p, int i) {
     kc_build_conv(p, &s);
 }
 
-/* Layers of the nets whose speed counts, in both storage types. */
+/* Layers of the networks whose speed counts, in both storage types. */
 static const kc_conv_spec benches[] = {
     {.cin = 64, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},               /* Compact */
     {.cin = 64, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_BIAS},                /* its last layer */

@@ -1,6 +1,6 @@
-/* cases_cuda.c - problems that only CUDA's kernels are asked for: the wide layers of the KL VAE with the statistics of
- * their result, shuffles in a convolution's epilogue, 16-bit types side by side with f32, chunks of statistics of any
- * size, attention with large heads. And the shapes that a GPU is timed on. */
+/* cases_cuda.c - problems for CUDA kernels only, and the shapes that a GPU is timed on. They cover the wide layers of
+ * the KL VAE with statistics of the result, shuffles in the epilogue of a convolution, and mixes of 16-bit types and
+ * f32. They also cover chunks of statistics of any size and attention with large heads. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -35,7 +35,7 @@ static const kc_conv_spec convs[] = {
     {.cin = 96, .cout = 32, .h = 19, .w = 34, .k = 3, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 160, .cout = 32, .h = 18, .w = 35, .k = 3, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 192, .cout = 64, .h = 17, .w = 36, .k = 3, .epilogue = EPI_TWO_RES, .slab = 1},
-    /* a residual that is what was read */
+    /* a residual that is the input */
     {.cin = 192, .cout = 64, .h = 70, .w = 85, .k = 3, .epilogue = EPI_RES, .own = 1, .slab = 1},
     {.cin = 192, .cout = 64, .h = 130, .w = 270, .k = 3, .epilogue = EPI_TWO_RES, .own = 1},
     {.cin = 128, .cout = 64, .h = 35, .w = 20, .k = 3, .epilogue = EPI_TWO_RES, .own = 1, .n = 2},
@@ -48,7 +48,7 @@ static const kc_conv_spec convs[] = {
     {.cin = 32, .cout = 32, .h = 31, .w = 1930, .k = 3, .epilogue = EPI_PRELU},
     {.cin = 48, .cout = 48, .h = 29, .w = 31, .k = 3, .epilogue = EPI_GATE},
     {.cin = 128, .cout = 48, .h = 21, .w = 18, .k = 1, .epilogue = EPI_SILU, .prologue = PRO_NORM},
-    /* curved activations, factors behind an activation, large windows */
+    /* transcendental activations, factors behind an activation, large windows */
     {.cin = 64, .cout = 128, .h = 37, .w = 21, .k = 3, .epilogue = EPI_MISH, .slab = 1},
     {.cin = 64, .cout = 64, .h = 35, .w = 70, .k = 3, .epilogue = EPI_TIMES, .slab = 1, .n = 2},
     {.cin = 64, .cout = 64, .h = 66, .w = 50, .k = 2, .stride = 2, .epilogue = EPI_LRELU, .valid = 1},
@@ -62,7 +62,7 @@ static const kc_conv_spec convs[] = {
     {.cin = 16, .cout = 16, .h = 33, .w = 64, .k = 17, .epilogue = EPI_RES},
     {.cin = 16, .cout = 16, .h = 70, .w = 270, .k = 13, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 12, .cout = 12, .h = 9, .w = 65, .k = 13, .epilogue = EPI_BIAS},
-    /* FP8: ranges that grow, halves of chunks, tiles beyond the picture */
+    /* FP8: increasing ranges, halves of chunks, tiles beyond the picture */
     {.cin = 192, .cout = 64, .h = 35, .w = 21, .k = 3, .epilogue = EPI_LRELU, .fill = KC_STEEP},
     {.cin = 512, .cout = 512, .h = 9, .w = 17, .k = 3, .epilogue = EPI_RES, .fill = KC_STEEP},
     {.cin = 96, .cout = 128, .h = 33, .w = 9, .k = 3, .epilogue = EPI_RELU, .prologue = PRO_RELU, .n = 2},
@@ -92,7 +92,7 @@ static const kc_conv_spec convs[] = {
     {.cin = 128, .cout = 192, .h = 66, .w = 21, .k = 3, .stride = 2, .epilogue = EPI_RES, .stats_groups = 32},
     {.cin = 3, .cout = 128, .h = 35, .w = 41, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32},
     {.cin = 4, .cout = 512, .h = 9, .w = 19, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32, .n = 2},
-    /* a stride of two, few input channels */
+    /* stride 2, few input channels */
     {.cin = 64, .cout = 128, .h = 67, .w = 18, .k = 3, .stride = 2, .epilogue = EPI_RELU},
     {.cin = 128, .cout = 136, .h = 2, .w = 3, .k = 3, .stride = 2, .epilogue = EPI_TWO_RES, .n = 3},
     {.cin = 128, .cout = 96, .h = 19, .w = 20, .k = 1, .stride = 2, .epilogue = EPI_PRELU},
@@ -121,7 +121,7 @@ static const kc_conv_spec convs[] = {
     /* few outputs with a residual */
     {.cin = 64, .cout = 3, .h = 33, .w = 130, .k = 3, .epilogue = EPI_RES},
     {.cin = 64, .cout = 3, .h = 21, .w = 67, .k = 3, .epilogue = EPI_RES, .valid = 1, .slab = 1},
-    /* of colors, more tiles than blocks */
+    /* colours, more tiles than blocks */
     {.cin = 3, .cout = 64, .h = 19, .w = 200, .k = 3, .epilogue = EPI_PRELU},
     {.cin = 3, .cout = 16, .h = 400, .w = 520, .k = 3, .epilogue = EPI_SILU},
     {.cin = 4, .cout = 16, .h = 17, .w = 129, .k = 3, .epilogue = EPI_LRELU, .slab = 1, .n = 2},
@@ -133,7 +133,7 @@ static const kc_conv_spec convs[] = {
     {.cin = 64, .cout = 64, .h = 70, .w = 200, .k = 3, .epilogue = EPI_OWN_GATE, .slab = 1},
     {.cin = 64, .cout = 64, .h = 133, .w = 67, .k = 3, .epilogue = EPI_OWN_GATE, .n = 2},
     {.cin = 64, .cout = 64, .h = 40, .w = 65, .k = 3, .epilogue = EPI_OWN_GATE, .valid = 1, .fill = KC_NORMAL},
-    /* sums of the result's channels; a residual behind a shuffle with factors of its own */
+    /* sums of the result's channels; a residual behind a shuffle with separate factors */
     {.cin = 64, .cout = 64, .h = 70, .w = 45, .k = 3, .epilogue = EPI_LRELU, .sums = 1, .n = 1},
     {.cin = 128, .cout = 64, .h = 35, .w = 11, .k = 3, .epilogue = EPI_PRELU, .sums = 1, .valid = 1, .n = 1},
     {.cin = 64, .cout = 128, .h = 100, .w = 150, .k = 3, .epilogue = EPI_RELU, .sums = 1, .valid = 1, .n = 1},
@@ -141,7 +141,7 @@ static const kc_conv_spec convs[] = {
     {.cin = 32, .cout = 40, .h = 1, .w = 3, .k = 1, .epilogue = EPI_LRELU, .sums = 1, .n = 1},
     {.cin = 64, .cout = 128, .h = 9, .w = 37, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 2, .slab = 1},
     {.cin = 128, .cout = 512, .h = 5, .w = 40, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 2},
-    /* weights in registers: more tiles than blocks, halves that lie outside, residuals, sums */
+    /* weights in registers: more tiles than blocks, halves outside the picture, residuals, sums */
     {.cin = 64, .cout = 64, .h = 300, .w = 283, .k = 3, .epilogue = EPI_PRELU, .n = 1},
     {.cin = 64, .cout = 64, .h = 113, .w = 331, .k = 3, .epilogue = EPI_RES, .slab = 1, .n = 2},
     {.cin = 64, .cout = 40, .h = 170, .w = 261, .k = 3, .epilogue = EPI_ACT_LAST, .n = 1},
@@ -165,7 +165,7 @@ static void conv_build(kc_problem *p, int i) {
     kc_build_conv(p, &s);
 }
 
-/* --quick takes few of the many above: what asks for kernels that it would miss. */
+/* --quick takes few of the cases above; these cover the kernels that it would miss. */
 static const kc_conv_spec small_convs[] = {
     /* 1x1: one slice of output channels and two, residuals; slices of one row, of pixels that end between 16 bytes */
     {.cin = 64, .cout = 64, .h = 9, .w = 31, .k = 1, .epilogue = EPI_BIAS},
@@ -179,7 +179,7 @@ static const kc_conv_spec small_convs[] = {
     {.cin = 12, .cout = 12, .h = 5, .w = 70, .k = 13, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 8, .cout = 16, .h = 20, .w = 9, .k = 5, .epilogue = EPI_RES},
     {.cin = 16, .cout = 16, .h = 35, .w = 20, .k = 7, .epilogue = EPI_BIAS, .n = 2},
-    /* weights in registers: with a half that lies outside, more tiles than blocks */
+    /* weights in registers: with a half outside the picture, more tiles than blocks */
     {.cin = 64, .cout = 64, .h = 41, .w = 21, .k = 3, .epilogue = EPI_PRELU, .n = 1},
     {.cin = 64, .cout = 64, .h = 41, .w = 21, .k = 3, .epilogue = EPI_RES, .n = 1},
     {.cin = 64, .cout = 56, .h = 70, .w = 400, .k = 3, .epilogue = EPI_BIAS, .n = 1},
@@ -356,7 +356,7 @@ static void attention_bench_build(kc_problem *p, int i) {
     kc_build_attention(p, &attention_benches[i / 2], (dvk_dtype[4]){t, t, t, t}, KC_NORMAL, 0);
 }
 
-/* --- pointwise: only times --- */
+/* --- pointwise: times only --- */
 
 static const kc_pointwise_spec pointwise_benches[] = {
     {.shape = {1, 1024, 1024, 128}, .front = DVK_ACT_SILU, .norm = 1},

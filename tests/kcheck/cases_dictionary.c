@@ -1,5 +1,5 @@
-/* cases_dictionary.c - problems for the ops of kernels/dictionary.h: the shapes of ATD and ATD-light, and odd ones. What is
- * sorted, gathered and scattered must be exact. */
+/* cases_dictionary.c - problems for the ops of kernels/dictionary.h: the shapes of ATD and ATD-light, and odd ones.
+ * Sorting, gathering and scattering must be exact. */
 #include <stdio.h>
 
 #include "kernels/dtype.h"
@@ -9,7 +9,7 @@ static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
 typedef struct dictionary_spec {
     int64_t h, w, tokens, dim, c; /* dim: of queries */
-    int64_t rows, width;          /* of what is in order */
+    int64_t rows, width;          /* of the ordered rows */
     int64_t n;                    /* pictures */
 } dictionary_spec;
 

@@ -1,5 +1,5 @@
-/* cases_down.c - problems for "conv_down": pictures of less than a tile, of tiles and some pixels more, parts of larger ones,
- * odd sizes that only the reference takes. */
+/* cases_down.c - problems for "conv_down": pictures smaller than a tile, pictures slightly larger than a multiple of
+ * tiles, parts of larger pictures, and odd sizes that only the reference supports. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -42,7 +42,7 @@ static const down_spec specs[] = {
     {1, 36, 18, 1, 1, {0.1f, 0.1f}, KC_NORMAL},   {2, 18, 28, 1, 1, {0.0f, 0.2f}, KC_UNIFORM},
     {1, 70, 42, 1, 0, {1.0f, 0.1f}, KC_UNIFORM},  {1, 40, 15, 1, 1, {0.3f, 1.0f}, KC_UNIFORM},
     {1, 7, 24, 0, 0, {0.1f, 0.1f}, KC_UNIFORM},   {3, 6, 64, 1, 0, {0.1f, 0.3f}, KC_UNIFORM},
-    {1, 2, 6406, 1, 1, {0.1f, 0.2f}, KC_UNIFORM}, /* more tiles than six for every multiprocessor */
+    {1, 2, 6406, 1, 1, {0.1f, 0.2f}, KC_UNIFORM}, /* more than six tiles per multiprocessor */
 };
 
 enum { N_SPECS = (int)(sizeof specs / sizeof specs[0]) };

@@ -1,5 +1,5 @@
-/* cases_excite.c - problems for "excite": few rows of sums and as many as a GPU's warpgroups write, weights of one block and
- * of several, padded with zeros. */
+/* cases_excite.c - problems for "excite": few rows of sums and as many as a GPU's warpgroups write, weights of one
+ * block and of several, padded with zeros. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -29,7 +29,7 @@ static void make(kc_problem *p, const excite_spec *s, dvk_dtype t) {
     kc_view(p, &scaled, t, shape, 0);
     kc_fill_view(p, &w, KC_UNIFORM);
     for (int64_t i = 0; i < s->count; i++) {
-        const int64_t c = i / 8 * 8 % (s->c + 8) + i % 8; /* of whole octets, and some of nothing */
+        const int64_t c = i / 8 * 8 % (s->c + 8) + i % 8; /* whole octets, and some zeros */
         dvk_store(channel.data, t, i, c < s->c ? (float)c : 0.0f);
         if (c >= s->c) {
             dvk_store(w.data, t, i, 0.0f);
@@ -61,7 +61,7 @@ static void build(kc_problem *p, int i) {
     make(p, &specs[i / 2], i % 2 ? DVK_BF16 : DVK_F16);
 }
 
-/* Real-CUGAN's: of the convolutions of half and of quarter size. */
+/* Real-CUGAN: the convolutions of half and of quarter size. */
 static const excite_spec benches[] = {{264, 64, 8, 16384, 1}, {132, 128, 16, 65536, 1}};
 
 static int bench_count(void) {

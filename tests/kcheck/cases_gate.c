@@ -46,7 +46,7 @@ static int epilogue_text(char *out, size_t size, const dvk_epilogue *e) {
                     (int)e->n_res);
 }
 
-/* The steps of f16 near zero are larger than what sums may differ by. */
+/* The steps of f16 near zero are larger than the tolerance of sums. */
 static kc_fill fill_for(int i, dvk_dtype yt) {
     const kc_fill fill = (kc_fill)(i % 11 % KC_FILLS);
     return fill == KC_DENORMAL && yt == DVK_F16 ? KC_NORMAL : fill;
@@ -81,7 +81,7 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
     }
     epilogue(p, &a->epi, &a->y, s->variety);
     kc_fill fill = s->fill;
-    if (s->stride > 0 && kc_bounded_unit(&a->epi, fill) > 0.0) { /* some of these cancel to what rounding leaves */
+    if (s->stride > 0 && kc_bounded_unit(&a->epi, fill) > 0.0) { /* some of these cancel to rounding errors */
         fill = KC_NORMAL;
         kc_fill_view(p, &a->x, fill);
     }
@@ -112,7 +112,7 @@ static void depthwise_build(kc_problem *p, int i) {
     s.yt = dtypes[j % 4 == 1 ? (j + 1) % 3 : j % 3];
     s.valid = j % 5 == 2 && s.shape.h >= s.k && s.shape.w >= s.k;
     s.norm = j % 7 == 3 ? 1 + i % 2 : 0;
-    if (j >= ROUNDS) { /* what RGT makes small pictures with, and strides that leave a rest */
+    if (j >= ROUNDS) { /* the downscaling window of RGT, and strides with a remainder */
         s.k = j % 2 ? 4 : 3;
         s.stride = j % 2 ? 4 : 2 + j / 2 % 2;
         s.valid = s.shape.h >= s.k && s.shape.w >= s.k;
@@ -289,7 +289,7 @@ static pool_spec pool_bench_case(int i, kc_class error_class) {
 static void mean_build(kc_problem *p, int i) {
     const pool_spec s = pool_case(i, KC_SMALL_SUMS);
     pool_make(p, &s, 1, 1);
-    p->outputs[0].unit = s.fill == KC_LARGE ? (s.xt == DVK_F16 ? 50.0 : 1e4) : 1.0; /* of a sum that cancels */
+    p->outputs[0].unit = s.fill == KC_LARGE ? (s.xt == DVK_F16 ? 50.0 : 1e4) : 1.0; /* for a sum that cancels */
 }
 
 static void mean_bench(kc_problem *p, int i) {
@@ -333,7 +333,7 @@ typedef struct dysample_spec {
     int sum;
     dvk_dtype xt, ot, yt;
     int slab;
-    kc_fill fill; /* of the offsets; KC_LARGE reaches beyond every edge */
+    kc_fill fill; /* of the offsets; KC_LARGE exceeds every edge */
 } dysample_spec;
 
 static void dysample_make(kc_problem *p, const dysample_spec *s) {
@@ -348,7 +348,8 @@ static void dysample_make(kc_problem *p, const dysample_spec *s) {
     kc_view(p, &a->y, s->yt, (kc_shape){in.n, s->h * s->r, s->w * s->r, s->sum ? s->width : in.c}, s->slab);
     kc_output_view(p, &a->y);
     p->error_class = KC_SUMS;
-    p->no_compare = s->fill == KC_INF || s->fill == KC_NAN || s->fill == KC_LARGE; /* far from 0 f32 has no fractions */
+    /* far from 0, f32 has no fractions */
+    p->no_compare = s->fill == KC_INF || s->fill == KC_NAN || s->fill == KC_LARGE;
     p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->offset) + kc_view_bytes(&a->y);
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld r %lld%s %s,%s->%s slab %d fill %d",
              (long long)in.n, (long long)s->h, (long long)s->w, (long long)in.c, (long long)s->groups, (long long)s->r,

@@ -75,7 +75,7 @@ const void *kc_weights(kc_problem *p, dvk_wtype t, int64_t n, int64_t k) {
     kc_alloc(p, (size_t)(n * bytes), &data)->host_only = 1;
     for (int64_t r = 0; r < n; r++) {
         unsigned char *row = data + r * bytes;
-        if (p->unfilled && r >= ALIKE) { /* to be timed only */
+        if (p->unfilled && r >= ALIKE) { /* times only */
             memcpy(row, row - ALIKE * bytes, (size_t)bytes);
             continue;
         }
@@ -103,8 +103,8 @@ const void *kc_weights(kc_problem *p, dvk_wtype t, int64_t n, int64_t k) {
 
 /* --- linear --- */
 
-/* Moves values of x that are about to become whole numbers away from halves: an order of factors that differs from the
- * reference's would round some of them the other way, which of 576 values can be 1e-3 of a result. */
+/* Moves values of x away from halves if they are rounded to integers. A different order of factors from the reference
+ * would round some of them the other way. With 576 values, that can be 1e-3 of a result. */
 static void clear_of_halves(const dvk_linear_args *a) {
     for (int64_t at = 0; at < a->m * a->k; at++) {
         const int64_t j = at % a->k;

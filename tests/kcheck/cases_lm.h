@@ -1,4 +1,4 @@
-/* cases_lm.h - what the cases of the ops of lm.h share. */
+/* cases_lm.h - helpers shared by the cases of the ops of lm.h. */
 #ifndef KCHECK_CASES_LM_H
 #define KCHECK_CASES_LM_H
 
@@ -8,11 +8,11 @@ typedef struct kc_rows_shape {
     int64_t m, heads, dim;
 } kc_rows_shape;
 
-/* Rows in guarded memory, strided where slab; the view says the same of them. Not for q8. */
+/* Rows in guarded memory, strided if slab; returns a view of the same rows. Not for q8. */
 dvk_view kc_rows(kc_problem *p, dvk_rows *rows, dvk_dtype t, kc_rows_shape shape, int slab, kc_fill fill);
 /* m rows of k values as dvk_q8 blocks. */
 void kc_rows_q8(kc_problem *p, dvk_rows *rows, int64_t m, int64_t k);
-/* n rows of k weights as a file has them: quantised, or of random numbers and scales below one. */
+/* n rows of k weights in the format of a file: quantised, or random numbers with scales below one. */
 const void *kc_weights(kc_problem *p, dvk_wtype t, int64_t n, int64_t k);
 
 typedef struct kc_linear_spec {
@@ -20,9 +20,9 @@ typedef struct kc_linear_spec {
     dvk_wtype type;
     dvk_form form;
     dvk_gate act;
-    int glu, bias, res; /* res 1: apart, 2: y itself */
+    int glu, bias, res; /* res 1: separate, 2: y itself */
     int norm, rounded;
-    int more; /* rows that x is the sum of, beside the first */
+    int more; /* additional rows that are added to x */
     dvk_dtype y;
 } kc_linear_spec;
 void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill fill);

@@ -1,5 +1,5 @@
-/* cases_lm_cuda.c - problems that only a GPU is asked: linear with 16-bit rows of W's own type and in sizes that fill
- * tiles, and the times of SmolVLM-256M's and Qwen2.5-VL-3B's sizes. */
+/* cases_lm_cuda.c - problems for GPUs only: linear with 16-bit rows of W's type and in sizes that fill tiles, and times
+ * at the sizes of SmolVLM-256M and Qwen2.5-VL-3B. */
 #include <stddef.h>
 
 #include "tests/kcheck/cases_lm.h"
@@ -24,7 +24,7 @@ static const struct {
 enum {
     N_SIZES = (int)(sizeof sizes / sizeof sizes[0]),
     N_KINDS = (int)(sizeof kinds / sizeof kinds[0]),
-    N_FULL = 2, /* more tiles than a device has processors, twice: of kinds 1 and 2 */
+    N_FULL = 2, /* more tiles than a device has multiprocessors, twice: of kinds 1 and 2 */
     N_GATES = DVK_GATE_RELU2 + 1
 };
 
@@ -48,7 +48,7 @@ static void linear_build(kc_problem *p, int i) {
     kc_build_linear(p, &s, variety / 3 % 2, i % 19 == 18 ? KC_NAN : KC_NORMAL);
 }
 
-/* Rows that are normalised, or rounded to whole numbers, on their way. */
+/* Rows that the kernel normalises or quantises. */
 static const struct {
     dvk_wtype type;
     int norm, rounded;
@@ -106,7 +106,7 @@ static void changed_build(kc_problem *p, int i) {
 
 typedef struct matrix {
     int64_t n, k;
-    int glu, head; /* head: of few rows only */
+    int glu, head; /* head: for few rows only */
 } matrix;
 
 static const matrix matrices[] = {
@@ -176,7 +176,7 @@ static void linear_bench_build(kc_problem *p, int i) {
         s = spec_of(w, w->head ? 16 * many[i / N_MANY_KINDS % N_MANY] / 512 : many[i / N_MANY_KINDS % N_MANY]);
         s.type = of_many[i % N_MANY_KINDS].type;
         s.form = of_many[i % N_MANY_KINDS].form;
-        s.y = w->glu ? (dvk_dtype)s.form : DVK_F32; /* as the next matrix takes it */
+        s.y = w->glu ? (dvk_dtype)s.form : DVK_F32; /* in the form of the next matrix's input */
     } else {
         const int64_t *of = tower[i - N_MATRICES * N_MANY * N_MANY_KINDS];
         s = spec_of(&(matrix){.n = of[0], .k = of[1], .glu = (int)of[2]}, 4784);
@@ -188,7 +188,7 @@ static void linear_bench_build(kc_problem *p, int i) {
     kc_build_linear(p, &s, 0, KC_UNIFORM);
 }
 
-/* A token's matrices: the first, third and last of a model take what has been normalised. */
+/* The matrices of a token: the first, third and last of a model read normalised rows. */
 static int changed_bench_count(void) {
     return 3 * N_MATRICES;
 }
@@ -224,7 +224,7 @@ static void kv_bench_build(kc_problem *p, int i) {
     const int few = s->m <= 8;
     kc_build_kv(p, s, few ? DVK_F32 : DVK_F16, DVK_F16, 0);
     p->bytes = (double)((s->past + s->m) * s->kv_heads * s->dim) * 4.0;
-    for (int32_t j = 0; j + 1 < p->args.attention_kv.n_bounds; j++) { /* as many products as the windows have */
+    for (int32_t j = 0; j + 1 < p->args.attention_kv.n_bounds; j++) { /* the number of products of the windows */
         const int32_t *b = p->args.attention_kv.bounds;
         const double keys = (double)(b[j + 1] - b[j]);
         p->flops = (j == 0 ? 0.0 : p->flops) + 4.0 * (double)(s->heads * s->dim) * keys * keys;

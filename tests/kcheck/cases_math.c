@@ -19,7 +19,8 @@ double kc_bounded_unit(const dvk_epilogue *e, kc_fill fill) {
 
 enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]), N_ACTS = DVK_ACT_MISH + 1 };
 
-/* --- pointwise: every activation before, after and in front, with 0 to 2 residuals, in place, gated --- */
+/* --- pointwise: every activation of prologue and epilogue, before and after residuals, 0 to 2 residuals, in place,
+ * gated --- */
 
 static void residual(kc_problem *p, dvk_epilogue *e, const dvk_view *y, dvk_dtype dtype, kc_fill fill) {
     dvk_view *r = &e->res[e->n_res];
@@ -37,7 +38,7 @@ static void pointwise_ends(kc_problem *p, dvk_pointwise_args *a, int ends, kc_fi
     if (e->act == DVK_ACT_PRELU) {
         e->slopes = kc_floats(p, a->y.c, -0.5f, 0.5f);
     }
-    if (ends == ENDS_IN_PLACE) { /* y is a residual's memory; and the input's where the types agree */
+    if (ends == ENDS_IN_PLACE) { /* y aliases a residual, and also the input if the types agree */
         e->res[0] = a->y;
         e->beta[0] = -0.5f;
         e->n_res = 1;
@@ -158,7 +159,7 @@ void kc_build_stats(kc_problem *p, const kc_norm_spec *of, dvk_dtype t, kc_fill 
     if (values == 3) {
         kc_output_floats(p, a->partial, count, 3);
     }
-    /* A mean near zero is known to a share of the values' size, not of its own. */
+    /* A mean near zero is accurate relative to the values' size, not to its size. */
     kc_output_floats(p, a->partial + values - 2, count, values)->unit = fill == KC_LARGE ? (t == DVK_F16 ? 50.0 : 1e4)
                                                                         : fill == KC_DENORMAL
                                                                             ? (t == DVK_F16 ? 6e-5 : 1e-38)
@@ -200,7 +201,7 @@ void kc_build_finish(kc_problem *p, const kc_norm_spec *of) {
         .n = s->n, .h = s->h, .w = s->w, .c = s->c, .groups = of->groups, .eps = 1e-6f, .chunks = of->chunks};
     const int64_t count = s->n * chunks_of(s->h, of->chunks) * a->groups;
     float *partial = kc_floats(p, count * (of->chunks > 0 ? 3 : 2), 0.1f, 3.0f);
-    for (int64_t i = 0; of->chunks > 0 && i < count; i++) { /* some are empty, but never all of a group's */
+    for (int64_t i = 0; of->chunks > 0 && i < count; i++) { /* some are empty, but never all of a group */
         const int last = i / a->groups % of->chunks == of->chunks - 1;
         partial[3 * i] = (float)(last ? 7 : kc_below(&p->rng, 3) * kc_below(&p->rng, 200));
         partial[3 * i + 2] *= partial[3 * i];
@@ -244,7 +245,7 @@ void kc_build_attention(kc_problem *p, const kc_attention_spec *of, const dvk_dt
     kc_view(p, &a->k, types[1], keys, slabs >> 1 & 1);
     kc_view(p, &a->v, types[2], values, slabs & 1);
     kc_view(p, &a->y, types[3], (kc_shape){s->n, s->h, s->w, of->v_dim}, slabs & 1);
-    kc_fill_view(p, &a->q, fill); /* a NaN or an infinity in one query is that query's alone */
+    kc_fill_view(p, &a->q, fill); /* a NaN or an infinity in one query affects only that query */
     kc_fill_view(p, &a->k, fill == KC_NORMAL || fill == KC_INF ? fill : KC_UNIFORM);
     kc_fill_view(p, &a->v, fill == KC_INF ? fill : KC_NORMAL);
     kc_output_view(p, &a->y);

@@ -1,5 +1,5 @@
-/* cases_mixer.c - problems for what stands around a depthwise convolution: the product of the two halves of its channels, and
- * norm_depthwise. */
+/* cases_mixer.c - problems for the neighbours of a depthwise convolution: the product of the two halves of its
+ * channels, and norm_depthwise. */
 #include <stdio.h>
 
 #include "kernels/dtype.h"
@@ -7,7 +7,7 @@
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-/* --- depthwise, of CUDA alone: products of the two halves of the channels --- */
+/* --- depthwise, for CUDA only: products of the two halves of the channels --- */
 
 static void paired_make(kc_problem *p, const kc_shape *shape, int32_t k, dvk_act act, dvk_dtype t, int slab) {
     dvk_depthwise_args *a = &p->args.depthwise;
@@ -100,7 +100,7 @@ static void mixer_make(kc_problem *p, const mixer_spec *s, dvk_dtype t) {
         kc_fill_view(p, &a->res, KC_UNIFORM);
     }
     kc_output_view(p, &a->y);
-    p->error_class = KC_SOFTMAX; /* three roundings on the way */
+    p->error_class = KC_SOFTMAX; /* three intermediate roundings */
     p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->y) + (s->res ? kc_view_bytes(&a->res) : 0.0);
     p->flops = 2.0 * (double)(s->shape.n * s->shape.h * s->shape.w) *
                (double)(s->hidden * (c + 9) + (s->gated ? out * s->hidden / 2 : 0));

@@ -7,7 +7,7 @@
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
 static const kc_shape shapes[] =
-    {/* of the small side: input of upsample and shuffle, output of unshuffle; c of the big side */
+    {/* small side: input of upsample and shuffle, output of unshuffle; c of the large side */
      {1, 1, 1, 1},  {1, 1, 1, 3},   {2, 3, 5, 1},   {1, 2, 3, 4},   {1, 3, 7, 16},
      {2, 5, 3, 17}, {1, 4, 9, 31},  {1, 9, 2, 32},  {1, 6, 11, 48}, {1, 5, 33, 3},
      {1, 3, 67, 3}, {1, 7, 100, 1}, {1, 2, 37, 64}, {1, 3, 40, 4},  {2, 2, 130, 3}};
@@ -179,7 +179,7 @@ static void image_make(kc_problem *p, const convert_spec *s, dvk_image *im) {
         im->map[c] = s->layout == 2 ? (int32_t)z->c - 1 - c : c;
     }
     unsigned char *data = NULL;
-    /* exactly up to the last element that may be touched */
+    /* exactly up to the last accessible element */
     const int64_t extent = (z->n - 1) * im->sn + (z->h - 1) * im->sh + (z->w - 1) * im->sw + (z->c - 1) * im->sc + size;
     kc_alloc(p, (size_t)extent, &data);
     im->data = data;

@@ -13,7 +13,7 @@ static int count(void) {
     return N_SIZES * 2;
 }
 
-/* Numbers of rows below `rows`; every third is none where `gaps`. */
+/* Row numbers below `rows`; with `gaps`, every third is negative. */
 static const int32_t *numbers(kc_problem *p, int64_t n, int64_t rows, int gaps) {
     unsigned char *data = NULL;
     kc_alloc(p, (size_t)n * sizeof(int32_t), &data);

@@ -1,5 +1,5 @@
-/* cases_paging.c - problems for rows that belong to sequences whose caches lie in pages: rope and rope_qkv into them,
- * attention_kv over them. Sequences of several tokens and of one stand in one call, as in continuous batching. */
+/* cases_paging.c - problems for rows of sequences with paged caches: rope and rope_qkv write them, attention_kv reads
+ * them. One call has sequences of several tokens and of one, as in continuous batching. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int64_t tokens_of(const paged_spec *s) {
     return m;
 }
 
-/* The most positions that a sequence may have. */
+/* Maximum number of positions of a sequence. */
 static int64_t positions_of(const paged_spec *s) {
     int64_t most = 0;
     for (int i = 0; i < s->sequences; i++) {
@@ -57,7 +57,7 @@ static int32_t *integers(kc_problem *p, int64_t count) {
     return (int32_t *)(void *)data;
 }
 
-/* Pages in random order; what lies behind a sequence's last one is no number of a page. */
+/* Pages in random order; entries behind a sequence's last page are invalid. */
 static void page_table(kc_problem *p, const paged_spec *s, dvk_paging *to) {
     const int64_t pages = cache_rows(s) / s->page;
     to->each = positions_of(s) / s->page;
@@ -267,7 +267,7 @@ static void new_build(kc_problem *p, int i) {
     new_mixed(p, &alone[i % N_ALONE], i / N_ALONE % N_GROUPS, i + i / N_ALONE / N_GROUPS);
 }
 
-/* SmolVLM-256M's and Qwen2.5-VL-3B's step behind a few and behind many tokens. */
+/* A step of SmolVLM-256M and Qwen2.5-VL-3B after few and after many tokens. */
 static int new_bench_count(void) {
     return 6;
 }

@@ -48,7 +48,7 @@ static void norm_build(kc_problem *p, int i) {
     }
     kc_output_view(p, &y);
     if (p->aligned && y.dtype != DVK_F32 && s->heads == 1 && y.sw == (y.c + 7) / 8 * 8) {
-        p->spoiled = y; /* cuda.h: what lies behind the last channel is nobody's */
+        p->spoiled = y; /* cuda.h: the elements behind the last channel are padding */
         p->spoiled.c = y.sw;
     }
     p->error_class = KC_SMALL_SUMS;
@@ -188,7 +188,7 @@ void kc_build_kv(kc_problem *p, const kc_kv_spec *s, dvk_dtype t, dvk_dtype cach
     a->causal = s->causal;
     a->scale = 1.0f / sqrtf((float)s->dim);
     kc_rows(p, &a->q, t, (kc_rows_shape){s->m, s->heads, s->dim}, slab, KC_NORMAL);
-    /* Heads first, as a cache has them: a row of the view is a head. */
+    /* Heads first, as in a cache: a row of the view is a head. */
     dvk_rows k;
     dvk_rows v;
     kc_rows(p, &k, cache, (kc_rows_shape){s->kv_heads, a->keys + 3, s->dim}, slab, KC_NORMAL);

@@ -6,7 +6,7 @@
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-/* Random weights, also as the CUDA kernel has them where the pictures are of 16 bits. */
+/* Random weights; for 16-bit pictures also packed for the CUDA kernel. */
 static void linear(kc_problem *p, dvk_swin_linear *l, dvk_swin_matrix m, int64_t in, int64_t out, dvk_dtype t,
                    int bias) {
     const dvk_cuda_kernel *k = &dvk_swin_packers[m];
@@ -31,7 +31,7 @@ static void norm(kc_problem *p, dvk_swin_norm *n, int64_t c, int vectors) {
 
 static void pictures(kc_problem *p, dvk_view *x, dvk_view *y, dvk_view *res, const kc_shape *s, dvk_dtype t, int slab) {
     kc_view(p, x, t, *s, slab);
-    x->sh = x->w * x->sw; /* within the memory that was asked for */
+    x->sh = x->w * x->sw; /* within the allocated memory */
     x->sn = x->h * x->sh;
     kc_fill_view(p, x, KC_NORMAL);
     kc_output_picture(p, y, t, *s, 0);
@@ -39,7 +39,7 @@ static void pictures(kc_problem *p, dvk_view *x, dvk_view *y, dvk_view *res, con
         kc_view(p, res, t, *s, 0);
         kc_fill_view(p, res, KC_UNIFORM);
     }
-    p->error_class = KC_SOFTMAX; /* roundings on the way */
+    p->error_class = KC_SOFTMAX; /* intermediate roundings */
     p->bytes = kc_view_bytes(x) + kc_view_bytes(y) + (res != NULL ? kc_view_bytes(res) : 0.0);
 }
 
@@ -84,7 +84,7 @@ static int bench_count(void) {
     return 4;
 }
 
-/* 16 pictures of 64 x 64 and one of 512 x 512 of SwinIR, and what DRCT has more */
+/* SwinIR: 16 pictures of 64 x 64 and one of 512 x 512; and the additional sizes of DRCT */
 static void mlp_bench(kc_problem *p, int i) {
     const int64_t side = i % 2 ? 512 : 64;
     const kc_shape shape = {i % 2 ? 1 : 16, side, side, i < 2 ? 180 : 244};

@@ -14,7 +14,7 @@ static int argmax_count(void) {
     return N_VOCABULARIES * KINDS;
 }
 
-/* Kinds: random; many equals; a NaN; nothing finite; the largest left out. */
+/* Kinds: random; many equals; a NaN; no finite value; the largest excluded. */
 static void argmax_build(kc_problem *p, int i) {
     const int64_t n = vocabularies[i % N_VOCABULARIES];
     const int kind = i / N_VOCABULARIES;
@@ -57,7 +57,7 @@ static int candidates_count(void) {
     return N_VOCABULARIES * 4;
 }
 
-/* Kinds: random; many equals, more than there is room for; a NaN; steep, with infinities below. */
+/* Kinds: random; many equals, more than fit; a NaN; steep, with infinities below. */
 static void candidates_build(kc_problem *p, int i) {
     const int64_t n = vocabularies[i % N_VOCABULARIES];
     const int kind = i / N_VOCABULARIES;
@@ -90,7 +90,7 @@ static int next_count(void) {
     return 3 * N_NEXT_TYPES;
 }
 
-/* The id, what advances, and what is told lie in one buffer of 32-bit numbers. */
+/* The id, the numbers of `advance` and `told` are in one buffer of 32-bit numbers. */
 static void next_build(kc_problem *p, int i) {
     static const int64_t ks[] = {576, 33, 2048};
     dvk_next_token_args *a = &p->args.next_token;

@@ -1,5 +1,5 @@
-/* cases_up.c - problems for "up_conv": pictures of less than a tile, of tiles and some pixels more, residuals that are parts
- * of larger pictures. */
+/* cases_up.c - problems for "up_conv": pictures smaller than a tile, pictures slightly larger than a multiple of tiles,
+ * residuals that are parts of larger pictures. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -45,7 +45,7 @@ static const up_spec specs[] = {
     {1, 2, 2, 64, 1, 1, 0, {0.1f, 0.1f}, KC_UNIFORM},     {1, 17, 5, 64, 1, 0, 0, {0.1f, 0.0f}, KC_UNIFORM},
     {1, 18, 9, 64, 0, 1, 1, {0.1f, 0.1f}, KC_NORMAL},     {2, 9, 14, 64, 1, 1, 1, {0.0f, 0.2f}, KC_UNIFORM},
     {1, 35, 21, 64, 1, 1, 0, {1.0f, 0.1f}, KC_UNIFORM},   {1, 20, 7, 40, 1, 1, 1, {0.3f, 1.0f}, KC_UNIFORM},
-    {1, 132, 132, 64, 1, 1, 1, {0.1f, 0.2f}, KC_UNIFORM}, /* more tiles than two for every multiprocessor */
+    {1, 132, 132, 64, 1, 1, 1, {0.1f, 0.2f}, KC_UNIFORM}, /* more than two tiles per multiprocessor */
 };
 
 enum { N_SPECS = (int)(sizeof specs / sizeof specs[0]) };

@@ -1,5 +1,5 @@
-/* cases_window.c - problems for window_attention and channel_attention: the shapes of SwinIR, DRCT, HAT, DAT and OmniSR,
- * with frames larger than the picture, and windows that fit no vector. */
+/* cases_window.c - problems for window_attention and channel_attention: the shapes of SwinIR, DRCT, HAT, DAT and
+ * OmniSR, with frames larger than the picture, and windows that are no multiple of a vector. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,11 +9,11 @@ static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
 typedef struct window_spec {
     int64_t n, h, w, heads, dim;
-    int32_t wh, ww, kh, kw; /* kh 0: as wh */
+    int32_t wh, ww, kh, kw; /* kh 0: equal to wh */
     int32_t shift_y, shift_x, grid;
     int32_t cut_y, cut_x;
     int64_t ph, pw; /* 0: the least multiple of the window */
-    float head_dim; /* the true one; 0: dim */
+    float head_dim; /* without padding; 0: dim */
 } window_spec;
 
 static const window_spec windows[] = {
@@ -100,7 +100,7 @@ static int64_t rounded_up(int64_t v, int64_t step) {
     return (v + step - 1) / step * step;
 }
 
-/* q, k and v: slices of one picture, as a projection makes them, or three. */
+/* q, k and v: slices of one picture, as from a projection, or three pictures. */
 static void queries_keys_values(kc_problem *p, dvk_view to[3], const dvk_dtype types[3], kc_shape s, int together,
                                 kc_fill fill) {
     if (together) {
@@ -116,7 +116,7 @@ static void queries_keys_values(kc_problem *p, dvk_view to[3], const dvk_dtype t
     }
     for (int i = 0; i < 3; i++) {
         kc_view(p, &to[i], types[i], s, i % 2);
-        kc_fill_view(p, &to[i], i == 0 ? fill : KC_NORMAL); /* a NaN of a query is that query's alone */
+        kc_fill_view(p, &to[i], i == 0 ? fill : KC_NORMAL); /* a NaN in a query affects only that query */
     }
 }
 

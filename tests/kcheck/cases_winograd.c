@@ -1,5 +1,6 @@
-/* cases_winograd.c - problems for conv2d_winograd and conv2d_winograd_band: pictures that end anywhere in a tile, frames side by side in the channels,
- * residuals, statistics; and the layers of video autoencoders that a GPU is timed on. */
+/* cases_winograd.c - problems for conv2d_winograd and conv2d_winograd_band: pictures that end anywhere in a tile,
+ * frames side by side in the channels, residuals, statistics. Also the layers of video autoencoders that a GPU is timed
+ * on. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +10,7 @@
 
 typedef struct winograd_spec {
     int64_t n, h, w, slots, cin, cout;
-    int own; /* the slots that are read are some of a wider picture's */
+    int own; /* x is a slice of a wider picture */
     int epilogue;
     int64_t stats_groups;
     kc_fill fill;
@@ -49,7 +50,7 @@ static void add_residual(kc_problem *p, dvk_epilogue *e, const dvk_view *y, int 
     kc_fill_view(p, &e->res[0], KC_UNIFORM);
 }
 
-/* With the transform of a picture: small sums of large products are to leave then, as in a network. */
+/* Fills with the transform of a picture, so that large products cancel to small sums, as in a network. */
 static void fill_transformed(kc_problem *p, const dvk_view *v, int64_t w, kc_fill fill) {
     const dvk_kernel *k = dvk_find("winograd_input", "ref");
     const int64_t h = v->h / DVK_WINOGRAD_LINES, row = w * v->c;
@@ -85,7 +86,7 @@ static void make(kc_problem *p, const winograd_spec *s, dvk_dtype t) {
     p->stats_groups = s->stats_groups;
     const float spread = c > 128 ? 0.035f : 0.07f;
     p->w_source = kc_floats(p, s->cout * c * 9, -spread, spread);
-    p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */
+    p->buffers[p->n_buffers - 1].host_only = 1; /* kernels receive it packed */
     p->w_slot = &a->w;
     dvk_view y = a->y;
     if (s->rows > 0) {
@@ -97,7 +98,7 @@ static void make(kc_problem *p, const winograd_spec *s, dvk_dtype t) {
     p->error_class = KC_SUMS;
     p->only_nan_positions = s->fill == KC_NAN;
     p->no_compare = s->fill == KC_INF;
-    p->flops = 2.0 * (double)(s->n * y.h * s->w * s->cout) * (double)(c * 9); /* of the convolution it stands for */
+    p->flops = 2.0 * (double)(s->n * y.h * s->w * s->cout) * (double)(c * 9); /* of the equivalent convolution */
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lldx%lld->%lld %s epi %d stats %d slab %d fill %d band %d %d",
              (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->slots, (long long)s->cin,
              (long long)s->cout, kc_dtype_name(t), s->epilogue, (int)s->stats_groups, s->own, (int)s->fill,

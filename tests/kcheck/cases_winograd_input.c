@@ -1,5 +1,5 @@
-/* cases_winograd_input.c - problems for "winograd_input": frames side by side in a pixel, as a convolution over time reads
- * them, the first of them also in the places before it. */
+/* cases_winograd_input.c - problems for "winograd_input": frames side by side in a pixel, as a convolution over time
+ * reads them. The first frame also fills the places before it. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -10,7 +10,7 @@ typedef struct transform_spec {
     int64_t repeats;
     int prologue; /* PRO_* */
     int64_t kept; /* of the pictures, the last ones */
-    int64_t less; /* rows that are not */
+    int64_t less; /* rows that are not kept */
 } transform_spec;
 
 static const transform_spec specs[] = {
@@ -55,7 +55,7 @@ static void make(kc_problem *p, const transform_spec *of, dvk_dtype t, kc_fill f
     written.data = (char *)a->y.data - of->repeats * s->c * 2;
     written.c = (s->n + of->repeats) * s->c;
     kc_output_view(p, &written);
-    if (of->kept > 0) { /* side by side too */
+    if (of->kept > 0) { /* these are side by side, too */
         kc_view(p, &all, DVK_F16, (kc_shape){1, s->h - of->less, s->w, of->kept * s->c}, slab);
         kc_output_view(p, &all);
         a->kept = all;
@@ -63,7 +63,7 @@ static void make(kc_problem *p, const transform_spec *of, dvk_dtype t, kc_fill f
         a->kept.c = s->c;
         a->kept.sn = s->c;
     }
-    /* what is rounded before it is subtracted */
+    /* rounding before a subtraction */
     p->error_class = of->prologue == PRO_NONE || of->prologue == PRO_RELU ? KC_EXACT : KC_SCALED_SUMS;
     p->no_compare = fill == KC_INF && of->prologue != PRO_NONE;
     p->bytes =

@@ -1,5 +1,5 @@
 /* cases_yuv.c - problems for load_yuv and store_yuv: every matrix, range and depth, even and odd sizes. Codes must be
- * exact; what is loaded may differ in the last place. */
+ * exact; loaded values may differ in the last place. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -8,7 +8,7 @@ static const int64_t sizes[][2] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 5}, {7, 1
 
 enum { N_SIZES = (int)(sizeof sizes / sizeof sizes[0]), N_DEPTHS = 4 };
 
-/* A plane of rows of `count` samples, and room between them. */
+/* A plane of rows of `count` samples, with gaps between rows. */
 static dvk_image plane(kc_problem *p, const dvk_yuv_args *a, int64_t h, int64_t count, int64_t more) {
     const dvk_dtype t = a->bits == 8 ? DVK_U8 : DVK_U16;
     const int64_t size = (int64_t)dvk_dtype_size(t);

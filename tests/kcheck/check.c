@@ -1,4 +1,5 @@
-/* check.c - kcheck --test: every problem on every variant that supports it, against the reference of its precision. */
+/* check.c - kcheck --test: runs every problem on every kernel that supports it, against the reference of its precision.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ static void run_modes(const dvk_kernel *k, kc_problem *p, kc_result *result) {
     kc_memory memory;
     kc_prepare(&memory, k, p);
 #if defined(__SANITIZE_ADDRESS__)
-    const int n_modes = 1; /* every order and thread touches the same memory */
+    const int n_modes = 1; /* every order and every thread accesses the same memory */
 #else
     const int n_modes = strcmp(k->variant, "ref") == 0 ? 1 : 3; /* the reference's own result came from KC_PLAIN */
 #endif
@@ -66,7 +67,7 @@ static void refer(kc_problem *p, const dvk_kernel *ref) {
     kc_keep_reference(p);
 }
 
-/* One problem on every variant from kernel number `first` on. */
+/* Runs one problem on every kernel from number `first` on. */
 static void run_case(const kc_options *o, kc_progress *now, int suite, int index, int first) {
     kc_problem p = {.rng = {.state = kc_case_seed(o->seed, kc_suites[suite]->number, index)}};
     kc_suites[suite]->build(&p, index);
@@ -80,7 +81,7 @@ static void run_case(const kc_options *o, kc_progress *now, int suite, int index
             const dvk_kernel *ref =
                 kc_reference_of(kc_suites[suite]->op, dvk_kernels[k]->compute, dvk_kernels[k]->variant);
             kc_result result = {0};
-            now->entry = k; /* whose crash the reference's would be, too */
+            now->entry = k; /* a crash here would be one of the reference, too */
             if (ref != known) {
                 refer(&p, ref);
                 known = ref;

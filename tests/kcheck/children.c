@@ -1,4 +1,4 @@
-/* children.c - runs cases in a child process, adds up what they did, prints the table. */
+/* children.c - runs cases in a child process, sums their results, prints the table. */
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1 /* MAP_ANONYMOUS */
 #endif
@@ -93,7 +93,7 @@ static void run_all(const kc_options *o, const kc_runner *r, kc_progress *now) {
 int kc_run(const kc_options *o, const kc_runner *r) {
     kc_progress *now = shared_progress();
     if (now == NULL || r->entries() > KC_MAX_ENTRIES) {
-        fputs("kcheck: no shared memory, or more kernels than it has room for\n", stderr);
+        fputs("kcheck: cannot map shared memory, or there are more than KC_MAX_ENTRIES kernels\n", stderr);
         return 2;
     }
     run_all(o, r, now);

@@ -1,13 +1,13 @@
-/* compare.c - a variant's output against the reference's, and the bounds. A bound has the form of dvk_bound, its `abs`
- * in units of the output (the root mean square of the reference unless the case says otherwise), so that one table
- * serves inputs of any magnitude. */
+/* compare.c - compares the output of a kernel with the reference's, and holds the bounds. A bound has the form of
+ * dvk_bound. Its `abs` is in units of the output: the root mean square of the reference unless the case sets another.
+ * One table therefore serves inputs of any magnitude. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/kcheck/kcheck.h"
 
-/* What a dtype adds by itself: a result that falls on the other side of a rounding boundary. */
+/* Additional error of a dtype: a result on the other side of a rounding boundary. */
 static const dvk_bound rounding[] = {
     [DVK_F32] = {.l2 = 0.0, .abs = 0.0, .rel = 1.2e-7},
     [DVK_F16] = {.l2 = 3e-4, .abs = 1e-7, .rel = 1.0 / 1024},
@@ -18,26 +18,27 @@ static const dvk_bound rounding[] = {
 static const struct {
     kc_class error_class;
     dvk_dtype compute;
-    const char *variant; /* part of the variant's name, "": any */
+    const char *variant; /* part of the kernel's name, "": any */
     dvk_bound bound;
 } bounds[] = {
     /* One or two roundings, and activations whose relative error is below 1e-6. */
     {KC_POINTWISE, DVK_F32, "", {.l2 = 1e-6, .abs = 1e-6, .rel = 2e-6}},
-    /* Sums of up to 4608 products in another order than the reference's. */
+    /* Sums of up to 4608 products in a different order from the reference's. */
     {KC_SUMS, DVK_F32, "winograd", {.l2 = 2e-5, .abs = 2e-4, .rel = 2e-5}},
     {KC_SUMS, DVK_F32, "", {.l2 = 2e-6, .abs = 2e-5, .rel = 4e-6}},
     /* Factors rounded to bf16 (2^-9 each), sums in f32. */
     {KC_SUMS, DVK_BF16, "", {.l2 = 6e-3, .abs = 4e-2, .rel = 8e-3}},
-    /* The same with three bits more. */
+    /* The same with three more bits. */
     {KC_SUMS, DVK_F16, "", {.l2 = 8e-4, .abs = 5e-3, .rel = 1e-3}},
-    /* As many bits as f16, and a unit that may cut instead of rounding. */
+    /* As many bits as f16; the hardware may truncate instead of rounding. */
     {KC_SUMS, DVK_TF32, "", {.l2 = 1.6e-3, .abs = 1e-2, .rel = 2e-3}},
     /* E4M3 has three bits: up to 2^-4 for each factor, 2.6e-2 on average, 3.8e-2 for a sum of products of two. */
     {KC_SUMS, DVK_FP8, "", {.l2 = 6e-2, .abs = 4e-1, .rel = 8e-2}},
-    /* Steps of a 254th of what the values around a pixel span: 1.2e-2 of normal ones, up to three times that where a few are
-     * much larger than the others. */
+    /* Steps of a 254th of the range of the values around a pixel: 1.2e-2 for normal ones, up to three times that if a
+     * few are much larger than the others. */
     {KC_SUMS, DVK_INT8, "ref/int8", {.l2 = 3e-2, .abs = 2e-1, .rel = 4e-2}},
-    /* Against that reference: sums are exact; what is left are pixels near a half, behind a prologue of the same type. */
+    /* Against the INT8 reference: sums are exact. Only pixels near a half differ, behind a prologue of the same type.
+     */
     {KC_SUMS, DVK_INT8, "cpu/", {.l2 = 2e-4, .abs = 2e-3, .rel = 1e-4}},
     {KC_SUMS, DVK_INT8, "", {.l2 = 1e-2, .abs = 8e-2, .rel = 1e-2}},
     {KC_SOFTMAX, DVK_F32, "", {.l2 = 2e-6, .abs = 2e-5, .rel = 4e-6}},
@@ -54,7 +55,7 @@ static const struct {
 
 typedef struct kc_limits {
     dvk_bound bound;
-    /* What flushing denormals may cost: of a result, or of every factor, as the bf16 dot products of x86 do by
+    /* The error of flushed denormals: in a result, or in every factor, as the bf16 dot products of x86 do by
      * definition. */
     double flushed;
 } kc_limits;
@@ -73,7 +74,7 @@ static dvk_bound bound_of(const kc_problem *p, dvk_dtype compute, const char *va
     return (dvk_bound){0};
 }
 
-/* The C library's macros for these are not clean under -Wconversion everywhere. */
+/* The macros of some C libraries for these are not clean under -Wconversion. */
 static int is_nan(double v) {
     return v != v;
 }

@@ -18,7 +18,7 @@ static void add_entry(const dvk_cuda_kernel *k, uint32_t computes, dvk_dtype com
         *e = (kc_entry){.kernel = k, .computes = computes, .compute = compute};
         snprintf(e->variant, sizeof e->variant, "%s%s%s", k->variant, name[0] != '\0' ? " " : "", name);
     }
-    n_entries++; /* one too many is found by kc_run */
+    n_entries++; /* kc_run detects one too many */
 }
 
 int kc_cuda_entries(void) {
@@ -47,7 +47,7 @@ const kc_entry *kc_cuda_entry(int i) {
     return i < kc_cuda_entries() ? &entries[i] : NULL;
 }
 
-/* As a device of that capability would choose; 0: as this one. */
+/* Makes the choice that of a device with that capability; 0: of this device. */
 static void be_like(dvk_cuda_caps *caps, int32_t sm) {
     const int32_t most = sm == 75 ? 64 << 10 : sm == 86 || sm == 89 || sm == 120 ? 99 << 10 : sm < 90 ? 163 << 10 : 0;
     if (sm > 0) {
@@ -107,7 +107,7 @@ int kc_cuda_selected(const kc_options *o, const kc_device *d, const kc_entry *e,
            (o->pattern == NULL || strstr(name, o->pattern) != NULL);
 }
 
-/* The precision of some kernels is that of their 16-bit inputs. */
+/* Some kernels compute in the precision of their 16-bit inputs. */
 static int computes_in(const kc_entry *e, int input) {
     return e->computes == DVK_COMPUTES_ANY || e->compute == DVK_F32 || input == (int)e->compute ||
            (input != DVK_F16 && input != DVK_BF16);
@@ -139,7 +139,7 @@ int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p) {
     if (!precision_fits(e, p)) {
         return 0;
     }
-    const int transformed = strncmp(k->op, "conv2d_winograd", 15) == 0; /* products of f16, whatever is stored */
+    const int transformed = strncmp(k->op, "conv2d_winograd", 15) == 0; /* products of f16 for every storage type */
     if (transformed && p->args.conv.y.dtype != e->compute) {
         return 0;
     }
@@ -248,7 +248,8 @@ static unsigned char *moved(const kc_problem *p, const kc_layout *l, unsigned ch
     return NULL;
 }
 
-/* Whatever in the arguments is an address in one of the buffers is a pointer: no integer of theirs is that large. */
+/* Relocates pointers: every word of the arguments that is an address in one of the buffers is a pointer, because no
+ * integer of the arguments is that large. */
 dvk_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base) {
     uintptr_t words[sizeof(dvk_args) / sizeof(uintptr_t)];
     dvk_args args = p->args;

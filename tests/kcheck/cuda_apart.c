@@ -1,5 +1,5 @@
-/* cuda_apart.c - a problem whose buffers are allocations of their own, for compute-sanitizer: reading past the end
- * of one is then an error that it sees, and so is reading scratch that nobody has written. */
+/* cuda_apart.c - runs a problem with a separate allocation for each buffer, for compute-sanitizer. It then detects
+ * reads past the end of a buffer and reads of uninitialised scratch. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -12,13 +12,13 @@ typedef struct piece {
 
 enum { MAX_PIECES = KC_MAX_BUFFERS + 3 };
 
-/* Device memory for `bytes` that begins as far from an aligned address as `like`; place: from the arena, as
- * a layout has it. */
+/* Device memory for `bytes` with the same misalignment as `like`. place: its offset from the arena, as in a layout. */
 static davy_result take(kc_device *d, piece *of, uintptr_t like, uint64_t bytes, uint64_t *place) {
     const uint64_t shift = like % 256;
     of->bytes = shift + bytes;
     const davy_result r = dv_gpu_alloc(d->gpu, DV_MEM_WORKSPACE, of->bytes, "a buffer", &of->memory);
-    *place = (uint64_t)((uintptr_t)of->memory + shift - (uintptr_t)d->arena); /* wraps where the arena lies higher */
+    /* wraps if the arena is at a higher address */
+    *place = (uint64_t)((uintptr_t)of->memory + shift - (uintptr_t)d->arena);
     return r;
 }
 

@@ -1,6 +1,6 @@
-/* cuda_bench.c - kcheck --cuda --bench: each kernel on the shapes of real nets, timed on the device: a captured
- * graph of many runs, one after the other, over as many copies of the problem's memory as the device's cache cannot
- * hold. */
+/* cuda_bench.c - kcheck --cuda --bench: times each kernel on the shapes of real networks, on the device. A captured
+ * graph runs the kernel many times in sequence. It rotates over enough copies of the problem's memory to exceed the
+ * device's cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { MAX_COPIES = 128, PATTERN = 1 << 20 };
 
 static kc_device device;
 
-/* Random numbers of a type, for memory that nobody has filled. */
+/* Random numbers of a type, for memory without host data. */
 static void pattern_of(unsigned char *to, dvk_dtype t, uint64_t bytes) {
     kc_rng rng = {.state = (uint64_t)t};
     const size_t size = t == DVK_NONE ? 1 : dvk_dtype_size(t);
@@ -38,7 +38,7 @@ static davy_result fill(unsigned char *to, uint64_t bytes, dvk_dtype t) {
     return r;
 }
 
-/* One copy of the problem's memory. What the host has filled (parameters) is copied; the rest is made up. */
+/* One copy of the problem's memory. Host data (parameters) are copied; the rest is random. */
 static davy_result set_up(const kc_entry *e, kc_problem *p, const kc_layout *l, unsigned char *base) {
     davy_result r = DAVY_OK;
     for (int i = 0; r == DAVY_OK && i < p->n_buffers; i++) {
@@ -72,7 +72,7 @@ static davy_result enqueue(const kc_entry *e, const kc_problem *p, const kc_layo
     return r;
 }
 
-/* Seconds of one run: a graph of `runs` of them, launched three times, the last of which counts. */
+/* Seconds of one run, from a graph of `runs` of them. The graph is launched three times, and the last one counts. */
 static double time_runs(const kc_entry *e, const kc_problem *p, const kc_layout *l, int runs, int copies) {
     dv_gpu_graph *graph = NULL;
     dv_gpu_event *from = NULL;
@@ -99,7 +99,7 @@ static double time_runs(const kc_entry *e, const kc_problem *p, const kc_layout 
     return r == DAVY_OK ? (double)ms * 1e-3 / runs : -1.0;
 }
 
-/* In FLOP or bytes per ns; sums: which of the two bounds it. */
+/* In FLOP or bytes per ns; sums: which of the two is the bound. */
 static double peak_of(const kc_entry *e, const kc_problem *p, int *sums) {
     const double tensor = e->compute == DVK_FP8    ? 2.0
                           : e->compute == DVK_INT8 ? 2.0
@@ -129,7 +129,7 @@ static void bench_one(const kc_options *o, const kc_entry *e, kc_problem *p) {
         for (int i = 0; r == DAVY_OK && i < copies; i++) {
             r = set_up(e, p, &l, device.arena + (uint64_t)i * l.bytes);
         }
-        r = r == DAVY_OK ? enqueue(e, p, &l, 1, 1) : r; /* modules are loaded outside of a capture */
+        r = r == DAVY_OK ? enqueue(e, p, &l, 1, 1) : r; /* modules must be loaded outside of a capture */
         r = r == DAVY_OK ? dv_gpu_queue_wait(device.queue, NULL, NULL) : r;
         seconds = r == DAVY_OK ? time_runs(e, p, &l, runs, copies) : -1.0;
     }
@@ -178,7 +178,7 @@ int kc_cuda_bench(const kc_options *o) {
                 p.stats_groups = groups;
                 int fits = kc_cuda_selected(o, &device, e, kc_suites[s]->op) && kc_cuda_fits(&device, e, &p);
                 if (!fits && groups > 0 && kc_cuda_selected(o, &device, e, kc_suites[s]->op)) {
-                    p.stats_groups = 0; /* a kernel that has no statistics is timed without */
+                    p.stats_groups = 0; /* a kernel without statistics is timed without them */
                     fits = kc_cuda_fits(&device, e, &p);
                 }
                 if (fits) {

@@ -1,6 +1,6 @@
-/* cuda_check.c - kcheck --cuda --test: every problem on every CUDA kernel that takes it, in each of its precisions,
- * against the CPU's reference. All of a problem's memory is copied to the device and back, so that what is written
- * outside of the outputs shows; each case runs twice and must give the same bits. */
+/* cuda_check.c - kcheck --cuda --test: runs every problem on every CUDA kernel that supports it, in each of its
+ * precisions, against the CPU's reference. All of a problem's memory is copied to the device and back, so that writes
+ * outside of the outputs are detected. Each case runs twice and must give the same bits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 enum { CANARY = 0x5a, PATIENCE_SECONDS = 20, QUICK_CASES = 40 };
 
 static kc_device device;
-static int lost; /* the device, to this process */
+static int lost; /* 1: this process can no longer use the device */
 
 static const char *op_of(int entry) {
     const kc_entry *e = kc_cuda_entry(entry);
@@ -42,10 +42,10 @@ static void fail(kc_result *r, const char *what) {
 static davy_result give_up(void *user) {
     const time_t *start = user;
     lost = time(NULL) - *start > PATIENCE_SECONDS;
-    return lost ? dv_fail(DAVY_E_DEVICE, "did not end in %d seconds", (int)PATIENCE_SECONDS) : DAVY_OK;
+    return lost ? dv_fail(DAVY_E_DEVICE, "did not finish within %d seconds", (int)PATIENCE_SECONDS) : DAVY_OK;
 }
 
-/* All of the device's memory as it is to be before the run. */
+/* Prepares all of the device's memory for the run. */
 static void stage(const kc_problem *p, const kc_layout *l) {
     unsigned char *to = device.staging;
     memset(to, CANARY, l->exchanged);
@@ -54,15 +54,15 @@ static void stage(const kc_problem *p, const kc_layout *l) {
             memcpy(to + l->buffers[i], p->buffers[i].before, p->buffers[i].bytes);
         }
     }
-    memset(to + l->scratch, 0xff, l->scratch_bytes); /* NaN: reading it unset shows */
+    memset(to + l->scratch, 0xff, l->scratch_bytes); /* NaN, to detect reads of uninitialised scratch */
     memset(to + l->stats, 0xff, l->stats_bytes);
 }
 
-/* How many bytes from the front on are canaries. */
+/* Number of intact canary bytes from the front on. */
 static uint64_t canaries(const unsigned char *of, uint64_t bytes) {
     uint64_t i = 0;
     while (i < bytes && of[i] == CANARY) {
-        const uint64_t more = bytes - i - 1; /* each is as the one before it */
+        const uint64_t more = bytes - i - 1; /* each byte equals the one before it */
         i += memcmp(of + i, of + i + 1, more < 4096 ? more : 4096) == 0 ? (more < 4096 ? more + 1 : 4096) : 1;
     }
     return i;
@@ -77,7 +77,7 @@ static int gaps_untouched(const kc_problem *p, const kc_layout *l, kc_result *r)
         }
     }
     memset(of + l->scratch, CANARY, l->scratch_bytes);
-    const uint64_t end = l->stats_bytes > 0 ? l->stats : l->exchanged; /* statistics are the last thing */
+    const uint64_t end = l->stats_bytes > 0 ? l->stats : l->exchanged; /* statistics are last */
     const uint64_t clean = canaries(of, end) == end ? end + l->stats_bytes : canaries(of, end);
     if (clean < end || clean + canaries(of + clean, l->exchanged - clean) < l->exchanged) {
         r->failed = 1;
@@ -106,7 +106,8 @@ static int launch(const kc_entry *e, const kc_problem *p, const kc_layout *l, kc
     return 1;
 }
 
-/* Statistics of one group of one picture, merged from what the kernel wrote, against those of what it stored. */
+/* Compares the statistics of one group of one picture, merged from the kernel's output, with those of the stored
+ * values. */
 static void compare_group(const kc_problem *p, const kc_layout *l, int64_t n, int64_t group, kc_result *r) {
     dvk_view rows = p->args.conv.y;
     const dvk_view *y = &rows;
@@ -151,7 +152,7 @@ static void compare_group(const kc_problem *p, const kc_layout *l, int64_t n, in
     }
 }
 
-/* Sums of a channel against those of what was stored, each of which may be rounded by half a step. */
+/* Compares the sum of a channel with that of the stored values, each of which may be rounded by half a step. */
 static void compare_sums(const kc_problem *p, const kc_layout *l, int64_t c, kc_result *r) {
     const dvk_view *y = &p->args.conv.y;
     const float *rows = (const float *)(const void *)(device.staging + l->stats);
@@ -178,7 +179,7 @@ static void compare_twice(kc_problem *p, int round, kc_result *r) {
             memcpy(b->after_run, b->start, b->bytes);
         } else if (memcmp(b->after_run, b->start, b->bytes) != 0 && !r->failed) {
             r->failed = 1;
-            snprintf(r->why, sizeof r->why, "a second run gave other bits");
+            snprintf(r->why, sizeof r->why, "a second run gave different bits");
         }
     }
 }
@@ -226,7 +227,7 @@ static void run_entry(const kc_options *o, const kc_entry *e, kc_problem *p, kc_
     free(packed);
 }
 
-/* One problem, as it is or as the planner would lay it out, on every kernel from number `first` on. */
+/* Runs one problem, unaligned or in the planner's layout, on every kernel from number `first` on. */
 static void run_case(const kc_options *o, kc_progress *now, int suite, int index, int first) {
     const char *op = kc_suites[suite]->op;
     kc_problem p = {.rng = {.state = kc_case_seed(o->seed, kc_suites[suite]->number, index / 2)}, .aligned = index % 2};
@@ -238,7 +239,7 @@ static void run_case(const kc_options *o, kc_progress *now, int suite, int index
     const dvk_kernel *known = NULL;
     for (int i = first; i < kc_cuda_entries(); i++) {
         const kc_entry *e = kc_cuda_entry(i);
-        /* minutes under a checker; where the reference takes long, as the planner lays it out is enough */
+        /* minutes under a checker; if the reference is slow, the planner's layout alone is tested */
         const int too_long = p.flops > 2e8 && (o->quick || !p.aligned);
         if (too_long || !kc_cuda_selected(o, &device, e, op) || !kc_cuda_fits(&device, e, &p)) {
             continue;
@@ -265,7 +266,7 @@ static void run_case(const kc_options *o, kc_progress *now, int suite, int index
 }
 
 static void run_from(const kc_options *o, kc_progress *now) {
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* what failed is known even if the run is stopped */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* failures are visible even if the run is stopped */
     if (!kc_device_open(&device, o, now->skipped, sizeof now->skipped)) {
         return;
     }
@@ -278,7 +279,8 @@ static void run_from(const kc_options *o, kc_progress *now) {
         }
         const time_t start = time(NULL);
         const int count = 2 * kc_suites[s]->count();
-        const int step = o->quick && count > QUICK_CASES ? count / QUICK_CASES | 1 : 1; /* odd: aligned and not */
+        /* odd: covers aligned and unaligned cases */
+        const int step = o->quick && count > QUICK_CASES ? count / QUICK_CASES | 1 : 1;
         for (; any && index < count; index += step, first = 0) {
             run_case(o, now, s, index, first);
         }

@@ -1,5 +1,6 @@
-/* exec.c - runs a kernel on a problem the ways a runner may: units one by one in any order, ranges of them on two
- * threads with scratch of their own, all at once. Scratch starts as NaN patterns, so that reading it unset shows. */
+/* exec.c - runs a kernel on a problem in every way that a runner may: units one by one in any order, ranges of them on
+ * two threads with separate scratch, all at once. Scratch starts as NaN patterns, so that reads of uninitialised
+ * scratch are detected. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +97,7 @@ static void *aligned_block(kc_problem *guard, size_t bytes) {
     unsigned char *data = NULL;
     kc_buffer *b = kc_alloc(guard, (bytes + 63) / 64 * 64, &data);
     memset(b->start, 0xff, b->bytes);
-    return (void *)(data - (uintptr_t)data % 64); /* only off by a little where there are no guard pages */
+    return (void *)(data - (uintptr_t)data % 64); /* not exact if there are no guard pages */
 }
 
 static void in_random_order(kc_rng *rng, int64_t count, void (*f)(void *ctx, int64_t i), void *ctx) {

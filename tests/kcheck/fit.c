@@ -1,5 +1,5 @@
-/* fit.c - tables of costs from measured times. A kernel's terms are not fitted one by one: they keep their proportions, and
- * few factors move them, so that a handful of cases is enough and no case decides alone. */
+/* fit.c - makes cost tables from measured times. The terms of a kernel are not fitted one by one. They keep their
+ * proportions, and a few factors scale them. A handful of cases is therefore enough, and no single case dominates. */
 #include "tests/kcheck/fit.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static double cost_of(const kc_sample *s, const dvk_cuda_caps *caps) {
     return s->cuda->cost(&s->args, caps);
 }
 
-/* Medians would not see a factor that moves few cases; sums of logarithms do. */
+/* The sum of logarithms; medians would not respond to a factor that affects few cases. */
 static double distance(const problem *p) {
     double sum = 0.0;
     for (int i = 0; i < p->count; i++) {
@@ -92,7 +92,7 @@ static int factor_of(dvk_cost_kind kind) {
     }
 }
 
-/* Whatever these terms stand for takes so many times as long. */
+/* Multiplies the time of these terms by `by`. */
 static void scale(const problem *p, int which, double by) {
     for (int t = p->first; t < p->last; t++) {
         const dvk_cost_kind kind = dvk_cost_terms[t].kind;
@@ -102,7 +102,7 @@ static void scale(const problem *p, int which, double by) {
     }
 }
 
-/* The best of factors from 1 / 16 to 16, or of those near to 1. */
+/* The best of factors from 1 / 16 to 16, or of those near 1. */
 static void search(const problem *p, int which, double step) {
     double least = distance(p);
     int best = 0;
@@ -124,7 +124,8 @@ static int same_kernel(int a, int b) {
     return strcmp(dvk_cost_terms[a].kernel, dvk_cost_terms[b].kernel) == 0;
 }
 
-/* Whose terms move a sample's cost; of several kernels the last one: "elem" comes first, on which others build. */
+/* The kernel whose terms determine a sample's cost. If there are several, it is the last one: "elem" comes first, and
+ * others build on it. */
 static int owner_of(const kc_sample *s, const problem *p) {
     problem each = *p;
     const double before = cost_of(s, &p->caps);
@@ -192,7 +193,7 @@ void kc_fit_cuda(const kc_fit *f, const dvk_cuda_caps *caps, dvk_cost_table *tab
 static const char *const kinds[] = {"LAUNCH", "TIME", "RATE", "MEMORY", "SHAPE"};
 
 void kc_fit_write_cuda(FILE *out, const char *name, const dvk_cost_table *table, const kc_fitted (*fitted)[DVK_COSTS]) {
-    fprintf(out, "/* %s.def - measured by kcheck --fit; what is left out is as in the table before it. */\n", name);
+    fprintf(out, "/* %s.def - measured by kcheck --fit; the base table has all other terms. */\n", name);
     for (int t = 0; t < DVK_COSTS; t++) {
         const kc_fitted *of = &(*fitted)[t];
         const dvk_cost_term *term = &dvk_cost_terms[t];
@@ -213,7 +214,7 @@ void kc_fit_name(char *to, size_t bytes, int32_t sm, const char *device) {
         size_t length = strcspn(at, " -");
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         if (strstr(word, "GB") != NULL || strcmp(word, "PCIe") == 0 || strncmp(word, "SXM", 3) == 0) {
-            return; /* how it is built */
+            return; /* compiler settings, not terms */
         }
         if (length > 0 && strcmp(word, "NVIDIA") != 0 && strcmp(word, "GeForce") != 0) {
             n += snprintf(to + n, bytes - (size_t)n, "_%s", word);
@@ -322,7 +323,7 @@ int kc_fit_write_cpu(FILE *out, const kc_fit *f, const char *set) {
             factor = factor_of_kernel(f, which, rows[i].kernel, &cases);
             if (factor > 0.0) {
                 any = 1;
-                fprintf(out, "/* %d cases took %.2f times what the table before said */\n", cases, factor);
+                fprintf(out, "/* %d cases took %.2f times the estimate of the previous table */\n", cases, factor);
             }
         }
         const double by = !(factor > 0.0)                     ? 1.0

@@ -1,4 +1,4 @@
-/* fit.h - kcheck --fit: from measured times to tables of costs (kernels/costs). */
+/* fit.h - kcheck --fit: makes cost tables (kernels/costs) from measured times. */
 #ifndef KCHECK_FIT_H
 #define KCHECK_FIT_H
 
@@ -8,9 +8,9 @@
 #include "tests/kcheck/kcheck.h"
 
 typedef struct kc_sample { /* a kernel's time on one problem */
-    const dvk_kernel *cpu; /* one of the two */
+    const dvk_kernel *cpu; /* one of these two */
     const dvk_cuda_kernel *cuda;
-    dvk_args args; /* pointers are only looked at as cost functions do */
+    dvk_args args; /* only cost functions read it; its pointers are not dereferenced */
     double ns;
 } kc_sample;
 
@@ -24,24 +24,24 @@ typedef struct kc_fit {
 void kc_fit_add(kc_fit *f, const kc_sample *sample);
 void kc_fit_free(kc_fit *f);
 
-/* How far costs are from times, as the median of the larger over the smaller; 1: not at all. */
+/* Distance of costs from times: the median of the larger over the smaller; 1: exact. */
 typedef struct kc_fitted {
     int cases; /* 0: too few, nothing was fitted */
     double before, after;
 } kc_fitted;
 
-/* Factors for what every kernel's launch, work and memory take, so that costs come as near to the times as they can. table:
- * begins as that of caps, complete. fitted: of every term, that of its kernel. */
+/* Computes factors for the launch, work and memory terms of every kernel, so that costs are as near to the times as
+ * possible. table: starts as the complete table of caps. fitted: for every term, the result of its kernel. */
 void kc_fit_cuda(const kc_fit *f, const dvk_cuda_caps *caps, dvk_cost_table *table, kc_fitted (*fitted)[DVK_COSTS]);
 
-/* As a .def file, those kernels that were fitted. */
+/* Writes the fitted kernels as a .def file. */
 void kc_fit_write_cuda(FILE *out, const char *name, const dvk_cost_table *table, const kc_fitted (*fitted)[DVK_COSTS]);
 
-/* "sm90_H100" of "NVIDIA H100 80GB HBM3": the name of a device's table. */
+/* Name of a device's table: "sm90_H100" for "NVIDIA H100 80GB HBM3". */
 void kc_fit_name(char *to, size_t bytes, int32_t sm, const char *device);
 
-/* The table of an instruction set with every kernel's terms scaled by one factor, those of the kernels that were measured;
- * 0: none was. */
+/* Writes the table of an instruction set. The terms of every measured kernel are scaled by one factor. 0: no kernel was
+ * measured. */
 int kc_fit_write_cpu(FILE *out, const kc_fit *f, const char *set);
 extern const char *const kc_fit_sets[]; /* NULL ends them */
 

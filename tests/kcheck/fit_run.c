@@ -1,4 +1,4 @@
-/* fit_run.c - kcheck --fit: times what --bench times, and writes tables of costs into the folder that it is run in. */
+/* fit_run.c - kcheck --fit: runs the timings of --bench and writes cost tables into the current folder. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ int kc_fit_processor(const kc_options *options) {
         const int any = kc_fit_write_cpu(out, &f, kc_fit_sets[i]);
         r = fclose(out) == 0 ? 0 : 2;
         if (any) {
-            printf("%s is for kernels/costs\n", path);
+            printf("%s: copy it to kernels/costs\n", path);
         } else {
             remove(path);
         }
@@ -47,7 +47,7 @@ int kc_fit_gpu(const kc_options *options) {
         if (out != NULL) {
             kc_fit_write_cuda(out, name, &table, (const kc_fitted(*)[DVK_COSTS]) & fitted);
             r = fclose(out) == 0 ? 0 : 2;
-            printf("%s is for kernels/costs, from %d times\n", path, f.count);
+            printf("%s: copy it to kernels/costs; made from %d times\n", path, f.count);
         } else {
             fprintf(stderr, "kcheck: cannot write %s\n", path);
             r = 2;

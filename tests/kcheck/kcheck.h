@@ -1,5 +1,5 @@
-/* kcheck.h - what the parts of kcheck share. A problem is one call of one op: its arguments, the memory they point into
- * and which elements of that memory the op has to write. A suite makes the problems of one op. */
+/* kcheck.h - declarations shared by the parts of kcheck. A problem is one call of one op: its arguments, their memory,
+ * and the elements that the op must write. A suite makes the problems of one op. */
 #ifndef KCHECK_H
 #define KCHECK_H
 
@@ -10,53 +10,54 @@
 #include "kernels/kernel.h"
 #include "kernels/ops.h"
 
-typedef enum kc_fill { /* what the inputs hold */
+typedef enum kc_fill { /* contents of the inputs */
                        KC_UNIFORM,
                        KC_NORMAL,
                        KC_LARGE,
                        KC_DENORMAL,
                        KC_NAN, /* one NaN in the first view, the rest uniform */
-                       KC_INF, /* a few infinities: nothing may crash, values are compared where the op moves data only
-                                */
+                       /* a few infinities: kernels must not crash; values are compared if the op only moves data */
+                       KC_INF,
                        KC_FILLS,
-                       KC_STEEP = KC_FILLS /* of convolutions: every 64 channels four times as large as those before */
+                       /* for convolutions: every 64 channels are four times as large as the previous ones */
+                       KC_STEEP = KC_FILLS
 } kc_fill;
 
-typedef enum kc_class {           /* what a result may differ by; the bounds are in compare.c */
+typedef enum kc_class {           /* tolerance class of a result; the bounds are in compare.c */
                         KC_EXACT, /* moves data, or one rounding */
                         KC_POINTWISE,
                         KC_SUMS,       /* long sums */
                         KC_SOFTMAX,    /* two long sums with an exponential between them */
-                        KC_SMALL_SUMS, /* sums of squares and the like, merged by other formulas */
+                        KC_SMALL_SUMS, /* sums of squares and similar, merged by other formulas */
                         KC_SCALED_SUMS /* sums of values that were rounded to f16 */
 } kc_class;
 
-/* Memory of a problem. Its accessible bytes end at a page that must not be touched, or begin behind one; data lies at
- * that edge and the rest is canary. `before` is all of it as it was before any kernel ran. */
+/* Memory of a problem. Its accessible bytes end at a guard page or begin behind one. The data is at that edge; the rest
+ * is canary. `before` is a copy of everything before any kernel ran. */
 typedef struct kc_buffer {
     unsigned char *mapping;
     size_t mapping_bytes;
     unsigned char *start;
     size_t bytes;
-    unsigned char *data; /* what was asked for */
+    unsigned char *data; /* the requested memory */
     size_t data_bytes;
     unsigned char *before;
     unsigned char *after_ref; /* output buffers only, from here on */
     unsigned char *after_run;
     unsigned char *is_output; /* per byte */
-    dvk_dtype dtype;          /* of the view that it holds, DVK_NONE: anything else */
-    int host_only;            /* no kernel sees it */
+    dvk_dtype dtype;          /* of the view in it, DVK_NONE: other data */
+    int host_only;            /* not passed to kernels */
 } kc_buffer;
 
-/* Elements an op writes: data + i0 * stride[0] + ... + channel(i3) * stride[3], strides in bytes. */
+/* Elements that an op writes: data + i0 * stride[0] + ... + channel(i3) * stride[3], strides in bytes. */
 typedef struct kc_output {
     kc_buffer *buffer;
     unsigned char *data;
     dvk_dtype dtype;
     int64_t size[4];
     int64_t stride[4];
-    const int32_t *map; /* channel(i) = map[i], or i where NULL */
-    double unit;        /* what absolute errors are measured in; 0: the root mean square of the reference */
+    const int32_t *map; /* channel(i) = map[i], or i if NULL */
+    double unit;        /* unit of absolute errors; 0: the root mean square of the reference */
 } kc_output;
 
 typedef struct kc_rng {
@@ -69,21 +70,23 @@ typedef struct kc_problem {
     char text[160];
     const char *only; /* large problems without this in their text need not be built; NULL: all */
     dvk_args args;
-    const void **w_slot;   /* where the packed weights go, NULL: the op has none */
-    const float *w_source; /* OIHW; of the ops of lm.h: rows as a file has them */
+    const void **w_slot;   /* destination of the packed weights, NULL: the op has none */
+    const float *w_source; /* OIHW; ops of lm.h: rows in the format of a file */
     kc_buffer buffers[KC_MAX_BUFFERS];
     int n_buffers;
     kc_output outputs[KC_MAX_OUTPUTS];
     int n_outputs;
-    dvk_view spoiled; /* may be overwritten, is not compared; data NULL: nothing. In the memory of an output */
+    /* part of an output's memory that kernels may overwrite and that is not compared; data NULL: none */
+    dvk_view spoiled;
     kc_class error_class;
-    int only_nan_positions; /* the reference's NaNs must be there; others may be more (a Winograd tile shares inputs) */
+    /* the reference's NaNs must be present; there may be more (the outputs of a Winograd tile share inputs) */
+    int only_nan_positions;
     int no_compare;
     int aligned;  /* data at multiples of 16 bytes, strides of 16-bit views at multiples of eight elements */
-    int unfilled; /* memory is reserved but not written: what a GPU times is filled there */
+    int unfilled; /* memory is reserved but not written: a GPU's timing fills it on the device */
     int64_t stats_first, stats_rows; /* of these rows; 0: of all */
-    int64_t stats_groups;            /* CUDA: a convolution is asked for these statistics of its result, too; 0: none */
-    int sums;                        /* CUDA: so it is for its channels' sums */
+    int64_t stats_groups;            /* CUDA: the convolution must also write these statistics of its result; 0: none */
+    int sums;                        /* CUDA: likewise the sums of its channels */
     double flops;                    /* of one call, for --bench */
     double bytes;
     kc_rng rng;
@@ -95,12 +98,11 @@ typedef struct kc_suite {
     void (*build)(kc_problem *p, int index);
     int (*bench_count)(void);
     void (*bench_build)(kc_problem *p, int index);
-    int only_cuda; /* cases that the CPU's kernels are not asked for, or times of a GPU's sizes */
-    int number;    /* of its own: it seeds the problems, which stay what they are when suites are added */
+    int only_cuda; /* cases that CPU kernels do not run, or times at a GPU's sizes */
+    int number;    /* fixed number that seeds the problems, so that new suites do not change them */
 } kc_suite;
 
-/* Every op has the suite of its name. These are more suites of ops, for sizes and shapes that only GPUs are asked for, and for
- * pages. */
+/* Every op has the suite of its name. These are additional suites of ops: sizes and shapes for GPUs only, and pages. */
 #define KC_MORE_SUITES(X)                                                                                              \
     X(paged_rope)                                                                                                      \
     X(paged_attention_kv)                                                                                              \
@@ -136,8 +138,8 @@ typedef struct kc_shape {
     int64_t n, h, w, c;
 } kc_shape;
 void kc_view(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
-/* As the planner lays out pictures: of 16-bit pixels for CUDA what lies behind the last channel is nobody's (cuda.h), but for a
- * slab's. kc_output_picture: may be overwritten there. */
+/* Lays out a picture as the planner does. For CUDA, the elements behind the last channel of 16-bit pixels are padding
+ * (cuda.h), unless it is a slab. kc_output_picture: kernels may overwrite that padding. */
 void kc_picture(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
 void kc_output_picture(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
 void kc_fill_view(kc_problem *p, const dvk_view *v, kc_fill fill);
@@ -165,10 +167,11 @@ void kc_prepare(kc_memory *m, const dvk_kernel *k, kc_problem *p);
 void kc_execute(const kc_memory *m, const dvk_kernel *k, kc_problem *p, kc_mode mode);
 void kc_finish(kc_memory *m);
 
-/* On many threads: ranges that make up [0, count); the reference's result, into the buffers' after_ref. */
+/* Runs ranges of [0, count) on many threads; computes the reference's result into after_ref of the buffers. */
 void kc_wide(int64_t count, void (*run)(void *ctx, int64_t first, int64_t last), void *ctx);
 void kc_reference(kc_problem *p, const dvk_kernel *ref);
-/* What a variant is compared with: 8-bit integers with their own reference, that one with what knows nothing of them. */
+/* The reference of a kernel: for 8-bit integers the INT8 reference. The INT8 reference is compared with the f32
+ * reference. */
 const dvk_kernel *kc_reference_of(const char *op, dvk_dtype compute, const char *variant);
 
 /* main.c */
@@ -177,22 +180,23 @@ typedef struct kc_options {
     const char *text;    /* part of a problem's description; NULL: any. For --cuda --bench */
     const char *csv;
     uint32_t cpu;
-    int sm;    /* CUDA: as a device of this compute capability would choose; 0: as the device is */
-    int quick; /* CUDA: small cases, one in a few of each suite: for runs under a checker */
+    int sm;    /* CUDA: kernels are chosen as on a device of this compute capability; 0: as on the device */
+    int quick; /* CUDA: a few small cases of each suite, for runs under a checker */
     uint64_t seed;
     int verbose;
-    struct kc_fit *fit; /* --bench: where times go as well; NULL: nowhere */
+    struct kc_fit *fit; /* --bench: also stores times here; NULL: no */
 } kc_options;
 extern const kc_suite *const kc_suites[];
 extern const int kc_suite_count;
 int kc_selected(const kc_options *options, const dvk_kernel *k);
 
-/* children.c: runs cases in a child process that keeps its place and its counts in shared memory, so that a crash is
- * one failed case: the parent reports it and starts another child behind it. Where there is no fork, a crash ends it
- * all. */
+/* children.c: runs cases in a child process. The child keeps its position and its counts in shared memory, so that a
+ * crash is one failed case. The parent reports it and starts another child after that case. Without fork, a crash ends
+ * the program. */
 enum {
     KC_MAX_ENTRIES = 128,
-    KC_AGAIN = 77 /* exit status of a child that cannot go on, all counted: the next one goes on from *now */
+    /* exit status of a child that cannot continue, with all counts complete: the next one continues at *now */
+    KC_AGAIN = 77
 };
 typedef struct kc_sum {
     int64_t passed, failed;
@@ -200,14 +204,14 @@ typedef struct kc_sum {
     int64_t non_finite;
 } kc_sum;
 typedef struct kc_progress { /* shared between parent and child */
-    int suite, index, entry; /* the case that runs now; entry: which kernel, in whichever precision */
+    int suite, index, entry; /* the current case; entry: number of the kernel, in one precision */
     int done;
-    char skipped[200]; /* why nothing was run; empty: something was */
+    char skipped[200]; /* why no case was run; empty: cases were run */
     char text[160];
     kc_sum sums[KC_MAX_ENTRIES];
 } kc_progress;
 typedef struct kc_runner {
-    void (*run)(const kc_options *o, kc_progress *now); /* from where *now is to the end */
+    void (*run)(const kc_options *o, kc_progress *now); /* runs from *now to the end */
     const char *(*op)(int entry);
     const char *(*variant)(int entry);
     int (*entries)(void);
@@ -223,7 +227,7 @@ int kc_cuda_check(const kc_options *options);
 int kc_cuda_bench(const kc_options *options);
 int kc_cuda_support(const kc_options *options);
 
-/* peak_*.c: measured multiply-add rate of one core, in GFLOP/s; sink keeps the compiler from dropping the work */
+/* peak_*.c: measured multiply-add rate of one core, in GFLOP/s; sink prevents the compiler from dropping the work */
 typedef struct kc_peak {
     uint32_t cpu;
     dvk_dtype compute;

@@ -1,4 +1,5 @@
-/* main.c - kcheck: tests, times and lists every kernel of this build, the CPU's or, with --cuda, the GPU's. */
+/* main.c - kcheck: tests, times and lists every kernel of this build: those of the CPU, or with --cuda those of the
+ * GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +34,11 @@ static const char usage[] =
     "[--seed N]\n"
     "              [--case TEXT] [-v]\n"
     "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\", \"cpu/avx2\" or \"cuda/mma bf16\"\n"
-    "  NAME     use no more than: baseline, avx2, avx512, avx512vnni, avx512bf16, amx\n"
-    "  --fit    makes tables of costs from what --bench measures, into this folder (docs/tuning.md)\n"
-    "  --case   times only problems whose description has TEXT in it\n"
-    "  --sm N   take the kernels that a device of compute capability N (75, 80, ...) would\n"
-    "  --quick  a few small cases of each op, for runs under compute-sanitizer\n";
+    "  NAME     instruction sets to use: up to baseline, avx2, avx512, avx512vnni, avx512bf16, amx\n"
+    "  --fit    times like --bench and writes cost tables into this folder (docs/tuning.md)\n"
+    "  --case   times only problems whose description contains TEXT\n"
+    "  --sm N   choose kernels as on a device of compute capability N (75, 80, ...)\n"
+    "  --quick  runs a few small cases of each op, for runs under compute-sanitizer\n";
 
 int kc_selected(const kc_options *o, const dvk_kernel *k) {
     char name[96];
@@ -54,7 +55,7 @@ static const char *needs(uint32_t bits) {
     return "?";
 }
 
-/* The table of `kcheck --support`: every variant of every op, and what it needs. */
+/* Prints the table of `kcheck --support`: every kernel of every op, and its requirements. */
 static int support(const kc_options *o) {
     printf("| op | variant | needs | computes in | usable here |\n|---|---|---|---|---|\n");
     for (int s = 0; s < kc_suite_count; s++) {
@@ -77,7 +78,7 @@ static int parse_cpu(const char *name, uint32_t *cpu) {
             return 1;
         }
     }
-    fprintf(stderr, "kcheck: --cpu: no such set: %s\n%s", name, usage);
+    fprintf(stderr, "kcheck: --cpu %s: unknown instruction set\n%s", name, usage);
     return 0;
 }
 

@@ -3,14 +3,14 @@
 
 #include "tests/kcheck/kcheck.h"
 
-typedef struct tile_config { /* what ldtilecfg reads */
+typedef struct tile_config { /* operand of ldtilecfg */
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_config;
 
 static void steps(int64_t count, float *sink) {
-    /* static: the intrinsic does not tell the compiler that it reads all of it */
+    /* static: the intrinsic does not declare that it reads all of it */
     static const tile_config config = {
         .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16}};
     _tile_loadconfig(&config);

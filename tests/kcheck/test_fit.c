@@ -1,4 +1,4 @@
-/* test_fit.c - kcheck --fit on made-up times: those of a machine whose numbers are known, with some that are far off. */
+/* test_fit.c - tests kcheck --fit with synthetic times of a machine with known costs, including outliers. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static void set(dvk_cost_table *t, int32_t term, double times) {
     t->values[term] *= times;
 }
 
-/* The card's own numbers: launches of half the time, memory that reaches less. */
+/* The true costs of the card: launches of half the time, and a lower memory rate. */
 static dvk_cost_table truth(void) {
     dvk_cost_table t = {.sm = 89};
     for (int i = 0; i < DVK_COSTS; i++) {
@@ -33,7 +33,7 @@ static dvk_cost_table truth(void) {
 static void measure(kc_fit *f, const char *op, const char *variant, dvk_args args, const dvk_cuda_caps *caps) {
     kc_sample s = {.cuda = dvk_cuda_find(op, variant), .args = args};
     if (CHECK(s.cuda != NULL)) {
-        s.ns = s.cuda->cost(&s.args, caps) * (f->count % 5 == 4 ? 1.4 : 1.0); /* one of five was disturbed */
+        s.ns = s.cuda->cost(&s.args, caps) * (f->count % 5 == 4 ? 1.4 : 1.0); /* every fifth time is an outlier */
         kc_fit_add(f, &s);
     }
 }

@@ -1,6 +1,6 @@
-/* conv_wgmma_edges_sm90.cu - conv_wgmma_rows for strips of a few rows, as a small picture has them on many
- * multiprocessors: the first two and the last two rows of input are multiplied with those rows of taps only that a row of
- * the strip's output has use for. Only what dense blocks need: 32 output channels, a slope behind them, nothing else. */
+/* conv_wgmma_edges_sm90.cu - conv_wgmma_rows for strips of a few rows, which small pictures have on many
+ * multiprocessors. The first two and the last two rows of input are multiplied only with the rows of taps that
+ * contribute to the strip's output. It supports only the needs of dense blocks: 32 output channels and a slope. */
 #include "kernels/cuda/conv/conv_wgmma_row.cuh"
 #include "kernels/cuda/conv/conv_wgmma_rows.cuh"
 
@@ -21,7 +21,7 @@ template <class T, int LAST> struct strip_worker {
         }
     }
 
-    /* A row of input, with COUNT rows of taps. The row finished before it is stored meanwhile. */
+    /* Multiplies a row of input with COUNT rows of taps, and stores the previously completed row meanwhile. */
     template <int FROM, int COUNT> __device__ __forceinline__ void take() {
         const int full = LAST == 4 ? p.chunks : p.chunks - 1;
 #pragma unroll 1
@@ -58,7 +58,7 @@ template <class T, int LAST> struct strip_worker {
         done.x = s.x0;
     }
 
-    /* The sums begin with the strip's first row of output, until it is complete. */
+    /* The sums begin with the strip's first row of output and run until it is complete. */
     __device__ __forceinline__ void go_down(const strip &s) {
 #pragma unroll
         for (int i = 0; i < OUTPUTS * 3 / 2; i++) {

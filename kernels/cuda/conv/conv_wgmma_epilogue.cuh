@@ -1,5 +1,5 @@
-/* conv_wgmma_epilogue.cuh - what becomes of a sum, and how 16 bytes of eight channels travel between the fragments of a
- * warp, a few hundred bytes of shared memory of its own, and a picture. */
+/* conv_wgmma_epilogue.cuh - the epilogue of a sum, and moves of 16 bytes of eight channels between the fragments of a
+ * warp, a few hundred bytes of its shared memory, and a picture. */
 #ifndef DVK_CUDA_CONV_WGMMA_EPILOGUE_CUH
 #define DVK_CUDA_CONV_WGMMA_EPILOGUE_CUH
 
@@ -72,7 +72,7 @@ CONV_DEVICE void finish_element(const dvk_conv_epi &e, float v, const conv_spot 
     store_element(e.y, offset_of(e.y, s.n, y, x) + c, v);
 }
 
-/* One sum through an epilogue that leaves 16 bytes at a time; RES residuals. */
+/* One sum through an epilogue that stores 16 bytes at a time; RES residuals. */
 template <int KIND, int RES>
 CONV_DEVICE float finish(const dvk_conv_epi &e, float v, float bias, float slope, float r0, float r1) {
     v += bias;
@@ -94,10 +94,10 @@ CONV_DEVICE float finish(const dvk_conv_epi &e, float v, float bias, float slope
     return KIND != DVK_WGMMA_SLOPE_LAST || v >= 0 ? v : slope * v;
 }
 
-/* Instead of a template's kind and number of residuals: those of the launch. */
+/* In place of a template's kind and number of residuals: those of the launch. */
 enum { KIND_OF_LAUNCH = -1, RES_OF_LAUNCH = -1 };
 
-/* Eight sums with their bias, whose residuals lie in r, through one of the two kinds that are cheaper together. */
+/* Eight sums with their bias, with residuals in r, through one of the two kinds that are cheaper together. */
 template <class T, int KIND, int RES>
 CONV_DEVICE void finish_octet(const dvk_conv_epi &e, float (&v)[8], const uint32_t (&r)[2][4]) {
     if (KIND == DVK_WGMMA_CURVE) {
@@ -120,7 +120,7 @@ CONV_DEVICE void finish_octet(const dvk_conv_epi &e, float (&v)[8], const uint32
     }
 }
 
-/* The same through any kind that finish has, with as many residuals as the launch has: what is seldom is done by one code. */
+/* The same through any kind of finish(), with the launch's number of residuals: one copy of code for all rare cases. */
 template <class T>
 CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], const float (&slope)[8],
                                const uint32_t (&r)[2][4]) {
@@ -152,12 +152,12 @@ CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], c
     }
 }
 
-/* Whether finish_octet does it. */
+/* 1 if finish_octet supports the kind. */
 CONV_DEVICE constexpr bool by_octets(int kind) {
     return kind == DVK_WGMMA_CURVE || kind == DVK_WGMMA_TIMES;
 }
 
-/* Of one output channel, as finish takes it. */
+/* The slope of one output channel for finish(). */
 CONV_DEVICE float slope_of(const dvk_conv_epi &e, int c) {
     return e.act == CONV_PRELU ? (c < e.c_out ? __ldg(e.slopes + c) : 0.0f) : e.act == CONV_LRELU ? e.slope : 0.0f;
 }
@@ -166,7 +166,7 @@ CONV_DEVICE float bias_of(const dvk_conv_epi &e, int c) {
     return e.bias && c < e.c_out ? __ldg(e.bias + c) : 0.0f;
 }
 
-/* 16 bytes of a picture; a residual may be what this very kernel overwrites, so no read-only path. */
+/* Loads 16 bytes of a picture. This kernel may overwrite a residual, so the read-only path is not allowed. */
 CONV_DEVICE uint4 load_octet(const dvk_conv_view &v, int64_t at, bool real) {
     return real ? *(const uint4 *)((const uint16_t *)v.data + at) : make_uint4(0, 0, 0, 0);
 }

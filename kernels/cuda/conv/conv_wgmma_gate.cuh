@@ -1,7 +1,7 @@
-/* conv_wgmma_gate.cuh - strips of rows of 64 channels whose result a 1x1 convolution of itself gates (op.h, gate 3). A
- * finished row's sums, packed, are the left operand of the gate's products as they lie in registers: the row between the
- * two convolutions never leaves them. The gate's products go ahead of those of the next row of input, behind which it is
- * stored. */
+/* conv_wgmma_gate.cuh - strips of rows of 64 channels with a gate: a 1x1 convolution of the result gates it (op.h, gate
+ * 3). The packed sums of a completed row are the left operand of the gate's products. The row between the two
+ * convolutions therefore stays in registers. The gate's products precede those of the next row of input, and the row is
+ * stored during the latter. */
 #ifndef DVK_CUDA_CONV_WGMMA_GATE_CUH
 #define DVK_CUDA_CONV_WGMMA_GATE_CUH
 
@@ -12,7 +12,8 @@ namespace {
 
 enum { GATE_C = 64, GATE_GROUPS = 2 };
 
-/* By all that multiply; they do not depend on the launch before. Rows of 128 bytes, swizzled. */
+/* Called by all consumer warpgroups; these weights do not depend on the preceding launch. Rows of 128 bytes, swizzled.
+ */
 template <class T> CONV_DEVICE void bring_gate(const dvk_conv_rows &p, const layout &at) {
     for (int octet = threadIdx.x; octet < GATE_C * GATE_C / 8; octet += GATE_GROUPS * 128) {
         const float *from = p.gate_w + octet * 8;
@@ -32,7 +33,7 @@ template <class T> struct gated_row {
     uint32_t parity = 0;
     uint32_t stored[4][4] = {};
     float gate[GATE_C / 2];
-    int n = 0, y = -1, x = 0; /* y -1: there is none */
+    int n = 0, y = -1, x = 0; /* y -1: no row */
 
     __device__ __forceinline__ gated_row(const row_writer<T, GATE_C> &writer, const layout &at, int group, int warp)
         : out(writer), weights(wgmma_operand(at.gate, 1024)), arrived(at.residual(group, warp)) {
@@ -48,7 +49,7 @@ template <class T> struct gated_row {
         }
     }
 
-    /* Of no row, too: a branch would serialise the products. */
+    /* Also runs without a row: a branch would serialise the products. */
     __device__ __forceinline__ void start() {
         if (y >= 0 && (threadIdx.x & 31) == 0) {
             copy_out_read<0>();
@@ -64,7 +65,7 @@ template <class T> struct gated_row {
         wgmma_commit();
     }
 
-    /* BEHIND: products that were started since. */
+    /* BEHIND: number of products started since. */
     template <int BEHIND> __device__ __forceinline__ void finish() {
         wgmma_wait<BEHIND>();
         wgmma_pin(gate);

@@ -1,10 +1,10 @@
-/* conv_wgmma_pipe.cuh - what the two kinds of convolution share on the way in: rings of slots, and the prologue. */
+/* conv_wgmma_pipe.cuh - shared input code of the two kinds of convolution: ring buffers, and the prologue. */
 #ifndef DVK_CUDA_CONV_WGMMA_PIPE_CUH
 #define DVK_CUDA_CONV_WGMMA_PIPE_CUH
 
 #include "kernels/cuda/conv/conv_wgmma_epilogue.cuh"
 
-struct ring { /* a place in a ring of slots */
+struct ring { /* a position in a ring of slots */
     int slot = 0;
     uint32_t parity = 0;
     __device__ __forceinline__ void advance(int slots, int by = 1) {
@@ -16,7 +16,7 @@ struct ring { /* a place in a ring of slots */
     }
 };
 
-/* Of SiLU: half of the argument comes in. ACT 0: RELU or nothing. */
+/* SiLU of twice the argument. ACT 0: RELU or none. */
 template <int ACT> CONV_DEVICE float prologue_act(float x, bool relu) {
     if (ACT == CONV_SILU) {
         float t;
@@ -26,17 +26,18 @@ template <int ACT> CONV_DEVICE float prologue_act(float x, bool relu) {
     return ACT == 0 && relu ? fmaxf(x, 0.0f) : conv_act_fast<ACT>(x);
 }
 
-struct patch { /* pixels of 64 channels in shared memory, and where in the picture they are */
+struct patch { /* pixels of 64 channels in shared memory, and their position in the picture */
     uint32_t at;
     int n, y0, x0, chunk;
     int pitch, pixels;
     int c_in, pictures, in_h, in_w;
     const float *scale, *shift;
-    uint32_t full, parity; /* of the barrier that says it has landed */
+    uint32_t full, parity; /* of the barrier of the patch's arrival */
 };
 
-/* x' = act(x * scale + shift) in place, pixels outside of the picture stay zero. A thread has eight channels, of some
- * pixels at a time. SiLU is h + h * tanh(h) of half of its argument, so scale and shift come halved. */
+/* Computes x' = act(x * scale + shift) in place; pixels outside of the picture stay zero. A thread has eight channels,
+ * of some pixels at a time. SiLU is h + h * tanh(h) of half of its argument, so scale and shift are halved in advance.
+ */
 template <class T, int ACT, bool INSIDE, int THREADS, int AT_ONCE>
 CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float (&shift)[8], bool relu, int thread) {
     enum { STEP = THREADS / 8 };
@@ -101,7 +102,7 @@ CONV_DEVICE void prepare_with(const patch &p, bool relu, int thread) {
     }
     barrier_wait(p.full, p.parity);
     const bool inside = p.x0 >= 0 && p.y0 >= 0 && p.x0 + p.pitch <= p.in_w && p.y0 + p.pixels / p.pitch <= p.in_h;
-    if (ACT != CONV_CLAMP3 && inside) { /* of which the code is long */
+    if (ACT != CONV_CLAMP3 && inside) { /* the code of CLAMP3 is long */
         prepare_as<T, ACT, ACT != CONV_CLAMP3, THREADS, AT_ONCE>(p, scale, shift, relu, thread);
     } else {
         prepare_as<T, ACT, false, THREADS, AT_ONCE>(p, scale, shift, relu, thread);

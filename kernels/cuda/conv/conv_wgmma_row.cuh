@@ -1,4 +1,4 @@
-/* conv_wgmma_row.cuh - how a row of 64 output pixels leaves registers. */
+/* conv_wgmma_row.cuh - stores a row of 64 output pixels from registers. */
 #ifndef DVK_CUDA_CONV_WGMMA_ROW_CUH
 #define DVK_CUDA_CONV_WGMMA_ROW_CUH
 
@@ -31,8 +31,8 @@ template <int OCTETS, bool KEPT> struct row_vectors {
     }
 };
 
-/* A thread has of pixels lane / 4 and lane / 4 + 8 of its warp's sixteen the channels 2 * (lane % 4) and the next of every
- * eight. The warp turns them into whole pixels in shared memory of its own, from where they are copied out. */
+/* A thread has pixels lane / 4 and lane / 4 + 8 of its warp's sixteen, with channels 2 * (lane % 4) and the next of
+ * every eight. The warp assembles whole pixels in its part of shared memory and copies them from there. */
 template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
     enum { OCTETS = OUTPUTS / 8, MOVES = OUTPUTS > 8 ? OUTPUTS / 16 : 1 };
     const dvk_conv_rows &p;
@@ -40,7 +40,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
     int first;   /* of its pixels */
     row_vectors<OCTETS, KEPT> vectors;
 
-    /* Octet `octet` of a pixel, exchanged as the copy's swizzle of as many bytes as a pixel has; six octets are not. */
+    /* Octet `octet` of a pixel. It is swizzled like the bulk copy of that pixel size; a pixel of six octets is not. */
     static __device__ __forceinline__ uint32_t place(int pixel, int octet) {
         const int bits = OCTETS == 8 ? pixel & 7 : OCTETS == 4 ? pixel >> 1 & 3 : OCTETS == 2 ? pixel >> 2 & 1 : 0;
         return (pixel * OCTETS + (octet ^ bits)) * 16;
@@ -61,7 +61,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     };
 
-    /* The first residual of a row, as this lane moves it. */
+    /* The first residual of a row, in the order of this lane's moves. */
     struct residual {
         uint4 u[MOVES];
     };
@@ -74,7 +74,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* Of a thread's two channels of two pixels, as they are stored. */
+    /* A thread's two channels of two pixels, as stored. */
     template <class U> __device__ __forceinline__ void bring_few(const U *from, int x, uint4 &u) const {
         const int pixel = x + first + (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2;
         const int64_t step = p.epi.res[0].sw;
@@ -85,7 +85,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         u.w = high && pixel + 8 < p.out_w ? from[(pixel + 8) * step + c + 1] : 0;
     }
 
-    /* Long before the row is stored. */
+    /* Called long before the row is stored. */
     __device__ __forceinline__ void bring_first(int n, int y, int x, residual &r) const {
         const dvk_conv_view &v = p.epi.res[0];
         if (p.epi.n_res == 0) {
@@ -175,8 +175,8 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* Of 64 channels: `stored`, the row as it would be stored, and the residual, which lies where the row is turned around,
-     * are what a gate multiplies. */
+    /* For 64 channels: multiplies `stored`, the row before the gate, and the residual, which is in the output buffer,
+     * as gate 3. */
     __device__ __forceinline__ void write_gated(int n, int y, int x, const uint32_t (&stored)[MOVES][4],
                                                 const float (&gate)[OUTPUTS / 2]) const {
         const int lane = threadIdx.x & 31;
@@ -209,7 +209,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* Without residuals; the code is long, and stands once for all octets. */
+    /* Without residuals. The code is long, so all octets share one copy. */
     __device__ __forceinline__ void write_curve(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
         const int lane = threadIdx.x & 31;
         const uint32_t none[2][4] = {};
@@ -238,7 +238,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
             }
             matrices_store(at + place(lane & 15, 2 * i + (lane >> 4)), m);
 #pragma unroll
-            for (int q = 0; q + 8 < OUTPUTS / 2; q++) { /* registers have no index at run time */
+            for (int q = 0; q + 8 < OUTPUTS / 2; q++) { /* registers cannot be indexed at run time */
                 left[q] = left[q + 8];
             }
         }
@@ -259,7 +259,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* Kinds and numbers of residuals that have no code of their own. */
+    /* 1 for kinds and numbers of residuals without specialised code. */
     __device__ __forceinline__ bool is_seldom() const {
         const int res = p.epi.n_res;
         return p.epilogue == DVK_WGMMA_SLOPE        ? res > 1
@@ -267,7 +267,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
                                                     : p.epilogue == DVK_WGMMA_SILU && res > 0;
     }
 
-    /* Where a channel of an output pixel goes: the picture, or y. */
+    /* Destination of a channel of an output pixel: the picture, or y. */
     __device__ __forceinline__ void put(int n, int y, int x, int c, float value) const {
         if (x >= p.out_w || c >= p.epi.c_out) {
             return;
@@ -291,7 +291,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
                                   : wgmma_bfloat::unpack(raw).x;
     }
 
-    /* A bias, and of few channels a residual, into any type: straight from registers. */
+    /* A bias, and for few channels a residual, into any type: directly from registers. */
     __device__ __forceinline__ void plain(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
                                           const residual &r) const {
         const int lane = threadIdx.x & 31;
@@ -308,7 +308,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
             const float2 bias = vectors.bias_of(o);
             float v[4] = {};
 #pragma unroll
-            for (int i = 0; i < OUTPUTS / 2; i++) { /* registers have no index at run time */
+            for (int i = 0; i < OUTPUTS / 2; i++) { /* registers cannot be indexed at run time */
                 v[i & 3] = i / 4 == o ? sum[i] : v[i & 3];
             }
 #pragma unroll
@@ -320,7 +320,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* Anything op.h allows, element by element. */
+    /* Every epilogue of op.h, element by element. */
     __device__ __forceinline__ void any(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
         const int lane = threadIdx.x & 31, count = min(p.epi.c_out, OUTPUTS);
         float *rows;
@@ -376,7 +376,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
                     write_curve(n, y, x, sum);
                 }
                 return;
-            case DVK_WGMMA_TIMES: /* narrower kernels have not the registers */
+            case DVK_WGMMA_TIMES: /* narrower kernels lack the registers */
                 if constexpr (OUTPUTS == 64) {
                     write<DVK_WGMMA_TIMES, RES_OF_LAUNCH>(n, y, x, sum, r);
                     return;

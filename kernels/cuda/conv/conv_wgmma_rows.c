@@ -1,5 +1,6 @@
-/* conv_wgmma_rows.c - "conv2d" of 3 x 3 with at most 64 output channels on Hopper's tensor cores; see
- * conv_wgmma_rows_sm90.cu, conv_wgmma_edges_sm90.cu for short strips and conv_wgmma_shuffle.cuh for shuffled results. */
+/* conv_wgmma_rows.c - host side of "conv2d" of 3 x 3 with at most 64 output channels on Hopper's tensor cores; see
+ * conv_wgmma_rows_sm90.cu, conv_wgmma_edges_sm90.cu for short strips and conv_wgmma_shuffle.cuh for shuffled results.
+ */
 #include <stdio.h>
 
 #include "kernels/costs/cuda_costs.h"
@@ -9,7 +10,7 @@
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma_rows;
 
-/* Output channels that the sums are laid out for. */
+/* Output channels of the kernel that serves so many. */
 static int32_t outputs_of(const dvk_conv2d_args *a) {
     static const int32_t sizes[] = {8, 16, 32, 48, 64};
     for (int i = 0; i < 5; i++) {
@@ -20,7 +21,7 @@ static int32_t outputs_of(const dvk_conv2d_args *a) {
     return 0;
 }
 
-/* As many as there are registers for: a row of few channels is more waiting than work. */
+/* As many warpgroups as registers allow: with few channels, a row is more latency than work. */
 static int32_t groups_of(int32_t outputs) {
     return outputs == 64 ? 2 : outputs > 16 ? 3 : DVK_ROWS_MAX_GROUPS;
 }
@@ -41,8 +42,8 @@ static int can_shuffle(const dvk_conv2d_args *a) {
            !a->epi.gate && a->epi.n_res <= 1;
 }
 
-/* Which channel is made in each column of the products: a thread has two of every eight columns, and they are to be
- * pieces of the enlarged rows, every fourth piece of a pixel's. */
+/* Selects the channel of each column of the products. A thread has two of every eight columns. They must be pieces of
+ * the enlarged rows, every fourth piece of a pixel. */
 static void set_order(const dvk_conv2d_args *a, uint8_t (*order)[64]) {
     const int32_t r = (int32_t)a->epi.shuffle, piece = DVK_ROWS_PIECE(r, COLORS);
     const int32_t outputs = outputs_of(a), pitch = DVK_ROWS_PIECE_PITCH(r, COLORS, outputs);
@@ -58,7 +59,7 @@ static void set_order(const dvk_conv2d_args *a, uint8_t (*order)[64]) {
 
 /* ---- gated by a 1x1 convolution of the result ---- */
 
-/* Of 64 channels from 64: its rows are operands as they are. */
+/* From 64 channels to 64: the rows of the result are operands without a conversion. */
 static int can_gate(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
     return a->x.c == 64 && a->y.c == 64 && e->n_res == 1 && e->gate_w != NULL && e->shuffle <= 1 && e->store == NULL &&
@@ -75,7 +76,7 @@ static void set_gate(const dvk_conv2d_args *a, dvk_conv_rows *p) {
 
 /* ---- a caller's picture ---- */
 
-/* Shuffled, only pictures of three channels and no gaps: pieces of rows are written. */
+/* With a shuffle, only pictures of three channels without gaps: pieces of rows are written. */
 static int stores(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_epilogue *e = &a->epi;
@@ -90,24 +91,25 @@ static int stores(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- shape ---- */
 
-/* What conv_wgmma_edges_sm90.cu does: of a job's two rows more, it leaves out what nothing has use for. */
+/* 1 if conv_wgmma_edges_sm90.cu supports it. For the two extra rows of a job, it skips the rows of taps without output.
+ */
 static int cuts_edges(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
     return outputs_of(a) == 32 && p->epilogue == (int32_t)DVK_WGMMA_SLOPE && a->epi.n_res == 0 && !p->pro &&
            !p->shuffled;
 }
 
-/* Convolutions of a dense block read what the one before has read, and a slice more: it is the end of that which is still in
- * the cache. So every second one goes through its strips the other way. */
+/* 1 if strips run upwards. A convolution of a dense block reads the input of the one before, and one more slice. The
+ * end of that input is still in the cache, so every second convolution runs backwards. */
 static int goes_up(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
     return cuts_edges(a, p) && a->x.c / 32 % 2 == 1;
 }
 
-/* Rows of the highest job, with those of its edges. */
+/* Rows of the largest job, including its edges. */
 static int64_t rows_of(const dvk_conv2d_args *a, const dvk_conv_rows *p, int32_t segments) {
     return blocks_of(p->out_h, segments) + (cuts_edges(a, p) ? 1 : 2);
 }
 
-/* Into how many jobs a strip is cut: the fewest rows of the busiest warpgroup and of all together. */
+/* Selects the number of jobs per strip: the fewest rows of the busiest warpgroup, then the fewest in total. */
 static void divide(const dvk_conv2d_args *a, dvk_conv_rows *p, int64_t warpgroups) {
     const int64_t strips = (int64_t)p->n * p->strips;
     double best = 1e30;
@@ -122,7 +124,7 @@ static void divide(const dvk_conv2d_args *a, dvk_conv_rows *p, int64_t warpgroup
     p->jobs = (int32_t)(strips * p->segments);
 }
 
-/* Sixteens of input channels behind the last multiple of 64: as many, or more, as there is a kernel for. */
+/* Groups of sixteen input channels behind the last multiple of 64, rounded up to a compiled kernel. */
 static int32_t last_of(int32_t outputs, int32_t k16, int32_t shuffled) {
     if (k16 <= 2 && (outputs == 32 || (outputs == 16 && shuffled))) {
         return 2;
@@ -164,7 +166,7 @@ static dvk_conv_rows shape_of(const dvk_conv2d_args *a) {
     return p;
 }
 
-/* Bytes of a warpgroup: a row of what is stored, or of f32 where it leaves element by element. */
+/* Output buffer of a warpgroup in bytes: a row in the storage type, or in f32 if it is stored element by element. */
 static int32_t staging_of(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
     return p->shuffled ? 0 : DVK_ROWS_WIDTH * outputs_of(a) * (p->epilogue == (int32_t)DVK_WGMMA_ANY ? 4 : 2);
 }
@@ -173,7 +175,7 @@ static int32_t staging_of(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
 static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t available) {
     const int32_t groups = groups_of(outputs_of(a));
     p->staging = staging_of(a, p);
-    const int32_t around = 2048; /* slots, and what is behind them, begin at multiples of 1024 */
+    const int32_t around = 2048; /* slots and the data behind them begin at multiples of 1024 */
     const int32_t fixed =
         p->w_bytes + p->gate_bytes + around + groups * p->staging + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
     const int32_t rest = available - fixed;
@@ -231,14 +233,14 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     dvk_conv_rows p = shape_of(a);
     divide(a, &p, (int64_t)caps->processors * groups);
     const double k = 3.0 * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
-    const double width = outputs < 16 ? 48.0 : 3.0 * outputs; /* narrow products wait for shared memory */
+    const double width = outputs < 16 ? 48.0 : 3.0 * outputs; /* narrow products are limited by shared memory */
     double row =
         2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors) + TERM(row);
     row += (p.pro ? TERM(prologue) * p.chunks : 0.0) + TERM(residual) * a->epi.n_res;
     row += p.gate_bytes > 0 ? TERM(gate) : 0.0;
     row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? TERM(any) * outputs : 0.0;
     const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) *
-                        (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* the rest waits beside them */
+                        (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* the remaining latency */
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);

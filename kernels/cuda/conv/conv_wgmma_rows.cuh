@@ -1,5 +1,5 @@
-/* conv_wgmma_rows.cuh - what the kernels that go down strips of rows share: shared memory, bringing of pixels and weights, the
- * products of a slot. */
+/* conv_wgmma_rows.cuh - shared code of the kernels that process strips row by row: shared memory, loads of pixels and
+ * weights, products of a slot. */
 #ifndef DVK_CUDA_CONV_WGMMA_ROWS_CUH
 #define DVK_CUDA_CONV_WGMMA_ROWS_CUH
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-struct layout { /* of shared memory, addresses */
+struct layout { /* shared memory addresses */
     uint32_t w, gate, slots, out, table, barriers;
     __device__ __forceinline__ layout(const dvk_conv_rows &p, int groups, uint32_t base) {
         w = base;
@@ -26,14 +26,14 @@ struct layout { /* of shared memory, addresses */
     __device__ __forceinline__ uint32_t empty(int group, int i) const {
         return full(group, 16 + i);
     }
-    /* Where a warp's pixels are turned around. */
+    /* Address of a warp's buffer for assembling pixels. */
     __device__ __forceinline__ uint32_t staging(const dvk_conv_rows &p, int group, int warp) const {
         return out + (group * 4 + warp) * (p.staging / 4);
     }
     __device__ __forceinline__ uint32_t weights() const {
         return full(DVK_ROWS_MAX_GROUPS, 0);
     }
-    /* Of a warp's part of a row's residual. */
+    /* Barrier of a warp's part of a row's residual. */
     __device__ __forceinline__ uint32_t residual(int group, int warp) const {
         return full(DVK_ROWS_MAX_GROUPS, 1 + group * 4 + warp);
     }
@@ -42,7 +42,7 @@ struct layout { /* of shared memory, addresses */
 struct strip { /* a job */
     int n, y0, x0, rows;
     bool upward;
-    /* Which line of the picture is row number `row` of `count`, in the order they are worked on. */
+    /* The line of the picture of row number `row` of `count` in processing order. */
     __device__ __forceinline__ int line(int row, int count) const {
         return upward ? y0 + count - 1 - row : y0 + row;
     }
@@ -72,7 +72,7 @@ enum { PART = 4096 }; /* of the weights; 32 output channels: one row of taps */
 template <int GROUPS> CONV_DEVICE void bring(const dvk_conv_rows &p, const layout &at) {
     barrier_expect(at.weights(), p.w_bytes);
     for (int done = 0; done < p.w_bytes; done += PART) {
-        /* upward: parts are rows of taps, of which the first and the third exchange places */
+        /* upward: parts are rows of taps; the first and the third are swapped */
         const int to = p.upward ? done + (1 - done / PART % 3) * 2 * PART : done;
         copy_bulk(at.w + to, p.w + done, min(p.w_bytes - done, PART), at.weights());
     }
@@ -113,15 +113,15 @@ template <int GROUPS> CONV_DEVICE void bring(const dvk_conv_rows &p, const layou
 
 /* ---- multiplying ---- */
 
-/* In a register of its own: otherwise the compiler exchanges registers around a product instead, and then it serialises
- * all products. */
+/* Copies to another register. Otherwise the compiler swaps registers around a wgmma, and then serialises all of them.
+ */
 CONV_DEVICE float copy_of(float v) {
     float r;
     asm volatile("mov.f32 %0, %1;" : "=f"(r) : "f"(v));
     return r;
 }
 
-/* The sums of a finished row, and where it belongs; y -1: there is none. */
+/* The sums of a completed row, and its position; y -1: none. */
 template <int OUTPUTS> struct finished {
     float sum[OUTPUTS / 2];
     int n, y, x;
@@ -161,7 +161,7 @@ template <class T, int OUTPUTS> struct consumer {
         named_barrier(1 + group, 128);
     }
 
-    /* Until a slot has been brought, and its prologue applied. */
+    /* Waits until a slot has been loaded and its prologue applied. */
     __device__ __forceinline__ void ready(const strip &s, int row, int chunk) const {
         if (p.pro) {
             prepare(s, row, chunk);
@@ -174,8 +174,8 @@ template <class T, int OUTPUTS> struct consumer {
         barrier_wait(at.full(group, x.slot), x.parity);
     }
 
-    /* The products of a slot, 16 * K16 channels, with COUNT of the three rows of taps from the one at FROM on, into the
-     * first sums. */
+    /* The products of a slot, 16 * K16 channels, with COUNT of the three rows of taps from FROM on; they are added to
+     * the first sums. */
     template <int K16, int FROM = 0, int COUNT = 3>
     __device__ __forceinline__ void start(int chunk, float (&sum)[OUTPUTS * 3 / 2]) const {
         const uint64_t a = wgmma_operand(at.slot(p, group, x.slot), 1024);
@@ -192,7 +192,7 @@ template <class T, int OUTPUTS> struct consumer {
         wgmma_commit();
     }
 
-    /* The slot whose products have begun is free once they are done. */
+    /* Marks the slot of the products just issued, which is free once they are complete. */
     __device__ __forceinline__ void use() {
         used = x.slot;
         x.advance(p.slots);
@@ -205,7 +205,7 @@ template <class T, int OUTPUTS> struct consumer {
     }
 };
 
-/* A block: WORK::run is what its first GROUPS warpgroups do. */
+/* The body of a block: its first GROUPS warpgroups run WORK::run. */
 template <class WORK, int GROUPS> CONV_DEVICE void convolve(const dvk_conv_rows &p) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const layout at(p, GROUPS, (uint32_t)__cvta_generic_to_shared(shared));

@@ -1,10 +1,12 @@
-/* conv_wgmma_rows_sm90.cu - convolutions of 3 x 3 with few output channels on the tensor cores of Hopper. A warpgroup goes
- * down a strip of 64 pixels, row of input by row of input. Each row is multiplied at once with the weights of all three
- * rows of taps: d[64 pixels][3 x outputs] += x[row][64][k] * w[3 x outputs][k]^T. What the row adds to the output row above
- * it, to its own and to the one below stands side by side in the sums; after each row the first third is complete, and the
- * others move up. So the narrow products become three times as wide, and a pixel of input is brought once.
+/* conv_wgmma_rows_sm90.cu - convolutions of 3 x 3 with few output channels on the tensor cores of Hopper. A warpgroup
+ * processes a strip of 64 pixels, one row of input after the other. Each row is multiplied at once with the weights of
+ * all three rows of taps: d[64 pixels][3 x outputs] += x[row][64][k] * w[3 x outputs][k]^T. The sums hold three thirds
+ * side by side: the contributions to the output row above, to the same row and to the one below. After each row of
+ * input the first third is complete, and the others move up. The narrow products become three times as wide, and a
+ * pixel of input is loaded once.
  *
- * The weights stay in shared memory. Every warpgroup has a ring of slots of its own, 66 pixels of 64 channels each. */
+ * The weights stay in shared memory. Every warpgroup has a separate ring buffer of slots, 66 pixels of 64 channels
+ * each. */
 #include "kernels/cuda/conv/conv_wgmma_gate.cuh"
 #include "kernels/cuda/conv/conv_wgmma_row.cuh"
 #include "kernels/cuda/conv/conv_wgmma_rows.cuh"
@@ -12,7 +14,7 @@
 
 namespace {
 
-/* Where a warp's rows go; SHUFFLE: 16 * factor + channels, 0: none. */
+/* The writer of a warp's rows; SHUFFLE: 16 * factor + channels, 0: none. */
 template <class T, int OUTPUTS, int SHUFFLE>
 CONV_DEVICE auto way_out(const dvk_conv_rows &p, const layout &at, int group) {
     const int warp = threadIdx.x / 32 & 3;
@@ -23,8 +25,8 @@ CONV_DEVICE auto way_out(const dvk_conv_rows &p, const layout &at, int group) {
     }
 }
 
-/* One loop over all rows of all strips of a warpgroup. Its last pass only stores the row before it: the code that stores
- * is large and stands here once. That pass multiplies a slot that was used before, for nobody: a branch around the
+/* One loop over all rows of all strips of a warpgroup. Its last pass only stores the previous row, because the store
+ * code is large and must be inlined once. That pass multiplies a used slot and drops the result: a branch around the
  * products would serialise them. */
 template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multiplier {
     static __device__ __forceinline__ void clear(float *sum, int count) {
@@ -66,7 +68,7 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
             }
             in.template start<LAST>(chunk, sum);
             if (done.y >= 0) {
-                out.store(done.n, done.y, done.x, done.sum, residual); /* while the row behind it is multiplied */
+                out.store(done.n, done.y, done.x, done.sum, residual); /* overlaps the products of the next row */
             }
             if (!more) {
                 break;
@@ -114,12 +116,12 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
     ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST, wgmma_bfloat, OUTPUTS, GROUPS, LAST, 0)                             \
     ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST, wgmma_half, OUTPUTS, GROUPS, LAST, 0)
 
-/* Behind which a shuffle by R to C channels follows. */
+/* With a shuffle by R to C channels. */
 #define ROWS_SHUFFLED(OUTPUTS, GROUPS, LAST, R, C)                                                                     \
     ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST##_x##R, wgmma_bfloat, OUTPUTS, GROUPS, LAST, 16 * R + C)             \
     ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST##_x##R, wgmma_half, OUTPUTS, GROUPS, LAST, 16 * R + C)
 
-/* Which a 1x1 convolution of the result gates. */
+/* With a 1x1 convolution of the result as gate. */
 #define ROWS_GATED(name, T)                                                                                            \
     extern "C" __global__ void __launch_bounds__(GATE_GROUPS * 128 + 128, 1)                                           \
         name(const __grid_constant__ dvk_conv_rows p) {                                                                \

@@ -1,7 +1,7 @@
-/* conv_wgmma_tile.cuh - how the sums of a tile leave registers. A thread has channels lane / 4 and lane / 4 + 8 of its
- * warp's sixteen, and of each row of the tile the pixels 2 * (lane % 4) and the next. Pieces of 8 x 8
- * pixels are turned into pixels of 128 bytes in shared memory on their way out, by bulk copies; residuals come in the same
- * way, into the same places. */
+/* conv_wgmma_tile.cuh - stores the sums of a tile. A thread has channels lane / 4 and lane / 4 + 8 of its warp's
+ * sixteen, and of each row of the tile the pixels 2 * (lane % 4) and the next. Pieces of 8 x 8 pixels are transposed to
+ * pixels of 128 bytes in shared memory and stored by bulk copies. Residuals are loaded into the same buffers by bulk
+ * copies. */
 #ifndef DVK_CUDA_CONV_WGMMA_TILE_CUH
 #define DVK_CUDA_CONV_WGMMA_TILE_CUH
 
@@ -9,11 +9,11 @@
 
 struct conv_tile {
     int n, y0, x0, phase;
-    int c0;    /* of the 64 output channels */
+    int c0;    /* first of the 64 output channels */
     int chunk; /* tile, counted over all pictures */
 };
 
-/* What job `j` is: for a warpgroup, its tile and first channel. */
+/* The tile and first channel of job `j` for a warpgroup. */
 CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
     conv_tile t;
     const int per_tile = p.blocks * p.phases;
@@ -31,8 +31,8 @@ CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
     return t;
 }
 
-/* Ways out that some kernel's launches do not take; what none takes is not compiled. BARE: residuals, gates and curves are
- * rare, so that short code is better than fast code. */
+/* Store paths that the launches of a kernel can take; other paths are not compiled. BARE: residuals, gates and curves
+ * are rare, so short code is better than fast code. */
 enum { WAY_OWN = 1, WAY_SUMS = 2, WAY_PIXELS = 4, WAY_TIMES = 8, WAY_BARE = 16 };
 
 struct output_ring {
@@ -40,7 +40,7 @@ struct output_ring {
     int group;
     int slot = 0;
     uint32_t parity = 0;
-    uint32_t patch = 0;  /* that has the first residual */
+    uint32_t patch = 0;  /* the patch with the first residual */
     float total[2] = {}; /* of the thread's two channels, over all tiles */
 
     __device__ __forceinline__ void bring_residuals(const dvk_conv_wgmma &p, const conv_tile &t, int piece,
@@ -52,7 +52,7 @@ struct output_ring {
         }
     }
 
-    /* While the products of the tile are under way: residuals of as many pieces as there is room for. */
+    /* While the products of the tile are in flight: loads residuals of as many pieces as fit. */
     __device__ __forceinline__ void prefetch(const dvk_conv_wgmma &p, const conv_tile &t, int thread) const {
         if (p.epi.n_res == p.own || p.epilogue >= DVK_WGMMA_PIXELS || thread != 0) {
             return;
@@ -61,21 +61,21 @@ struct output_ring {
         for (int i = 0; i < p.entries && i < DVK_WGMMA_PIECES; i++) {
             bring_residuals(p, t, i, slot + i < p.entries ? slot + i : slot + i - p.entries);
         }
-        for (int i = p.entries; i < DVK_WGMMA_PIECES; i++) { /* as far as the cache */
+        for (int i = p.entries; i < DVK_WGMMA_PIECES; i++) { /* the others are prefetched into L2 */
             for (int k = p.own; k < p.epi.n_res; k++) {
                 copy_ahead(&p.res[k], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n);
             }
         }
     }
 
-    /* Where this lane's row of four matrices of the patch begins, from row `row` of the tile on. */
+    /* Address of this lane's row of four matrices of the patch, from row `row` of the tile on. */
     __device__ __forceinline__ uint32_t of_patch(const dvk_conv_wgmma &p, int row) const {
         const int lane = threadIdx.x & 31, octet = (threadIdx.x >> 5 & 3) * 2 + (lane >> 3 & 1);
         const int pixel = (row + (lane >> 4) + p.pad_top) * p.pitch + (lane & 7) + p.pad_left;
         return patch + pixel * 128 + ((octet ^ (pixel & 7)) * 16);
     }
 
-    /* Piece `i`, rows HIGH * i on of the tile, with its residuals, which lie at `from`. */
+    /* Computes piece `i`, rows from HIGH * i on of the tile, with its residuals at `from`. */
     template <class T, int KIND, int RES, int COUNT, int OWN, int HIGH = DVK_WGMMA_PIECE_H>
     __device__ __forceinline__ void piece(const dvk_conv_wgmma &p, const conv_channels &c, uint32_t to, uint32_t from,
                                           const float *sum, int i, conv_sums &sums) const {
@@ -132,7 +132,7 @@ struct output_ring {
         }
     }
 
-    /* Piece `i`, whose sums begin at `sum`, into its entry of the ring and out. */
+    /* Stores piece `i`, whose sums begin at `sum`, through its entry of the ring. */
     template <class T, int KIND, int RES, int COUNT, int OWN>
     __device__ __forceinline__ void leave(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                           const conv_channels &channels, uint32_t mine, const float *sum, int i,
@@ -153,7 +153,7 @@ struct output_ring {
         if (thread == 0) {
             copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n, entry);
             if (brought && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
-                copy_out_read<1>(); /* the piece before has left its place to a later one */
+                copy_out_read<1>(); /* the previous piece has freed its entry for a later one */
                 bring_residuals(p, t, i + p.entries - 1, slot > 0 ? slot - 1 : p.entries - 1);
             }
         }
@@ -163,8 +163,8 @@ struct output_ring {
         }
     }
 
-    /* RES residuals, of which OWN comes from the patch. SELDOM: the code of one piece serves all four, whose sums move to the
-     * first ones' places. */
+    /* RES residuals, of which OWN come from the patch. SELDOM: the code of one piece serves all four; their sums are
+     * moved to the first registers. */
     template <class T, int KIND, int RES, int COUNT, int OWN = 0, bool SELDOM = false>
     __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, int thread, float (&sum)[128],
                                           conv_sums &sums) {
@@ -190,8 +190,8 @@ struct output_ring {
         }
     }
 
-    /* Mean and M2 of the groups of a thread's two channels, over `count` pixels and channels; a group is 1 to 16 channels,
-     * all within a warp. */
+    /* Mean and M2 of the groups of a thread's two channels, over `count` pixels and channels. A group is 1 to 16
+     * channels, all within a warp. */
     static __device__ __forceinline__ void moments(const conv_sums &sums, int per, float count, float (&mean)[2],
                                                    float (&m2)[2]) {
         const float inverse = __fdividef(1.0f, fmaxf(count, 1.0f));
@@ -238,7 +238,7 @@ struct output_ring {
         }
     }
 
-    /* Anything op.h allows: four rows of sums at a time through shared memory, then element by element. */
+    /* Every epilogue of op.h: four rows of sums at a time through shared memory, then element by element. */
     __device__ __forceinline__ void any(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                         const float (&sum)[128]) const {
         const int lane = thread & 31, c = (thread >> 5) * 16 + lane / 4;
@@ -249,7 +249,7 @@ struct output_ring {
         for (int r = 0; r < 8; r++) {
             named_barrier(1 + group, 128);
 #pragma unroll
-            for (int i = 0; i < 128; i++) { /* registers have no index at run time */
+            for (int i = 0; i < 128; i++) { /* registers cannot be indexed at run time */
                 const int q = i % 16;       /* row q / 4, channels 8 * (q / 2 & 1), pixel q & 1 */
                 const int pixel = q / 4 * 8 + 2 * (lane & 3) + (q & 1);
                 if (i / 16 == r) {
@@ -268,8 +268,8 @@ struct output_ring {
         }
     }
 
-    /* Shuffled by two to pixels of 16 bytes, of whose channels the first are real. All warps have the same channels, and
-     * each makes those of its quarter of the tile: four times as many pixels, one of them a lane. */
+    /* A shuffle by two to pixels of 16 bytes; only the first channels are real. All warps have the same channels, and
+     * each computes those of its quarter of the tile: four times as many pixels, one per lane. */
     template <class T>
     __device__ __forceinline__ void pixels(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                            const float (&sum)[128]) const {
@@ -286,7 +286,7 @@ struct output_ring {
 #pragma unroll
         for (int quarter = 0; quarter < 4; quarter++) {
 #pragma unroll
-            for (int i = 0; i < SUMS && quarter == warp; i++) { /* registers have no index at run time */
+            for (int i = 0; i < SUMS && quarter == warp; i++) { /* registers cannot be indexed at run time */
                 mine[i] = sum[quarter * SUMS + i];
             }
         }
@@ -317,7 +317,7 @@ struct output_ring {
         }
     }
 
-    /* Kinds and numbers of residuals that have no code of their own. */
+    /* 1 for kinds and numbers of residuals without specialised code. */
     template <int WAYS> static __device__ __forceinline__ bool is_seldom(const dvk_conv_wgmma &p) {
         const int res = p.epi.n_res;
         const bool bare = WAYS & WAY_BARE;
@@ -365,7 +365,7 @@ struct output_ring {
         total[1] += sums.s[1][0] + sums.s[1][1];
     }
 
-    /* After the last tile. All of a warpgroup's have the same channels. */
+    /* After the last tile. All tiles of a warpgroup have the same channels. */
     __device__ __forceinline__ void store_sums(const dvk_conv_wgmma &p, int thread) const {
         const int lane = thread & 31, c = (p.split ? 0 : group * 64) + (thread >> 5) * 16 + lane / 4;
         float *row = p.sums + (int64_t)(p.split ? 2 * blockIdx.x + group : blockIdx.x) * p.epi.c_out;
