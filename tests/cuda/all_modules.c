@@ -7,7 +7,7 @@
 
 static const unsigned char nothing[] = "nothing";
 static char names[] = DV_MODULES;
-static dvk_cuda_module modules[sizeof names / 2]; /* a name and its comma are two at least */
+static dvk_cuda_module modules[sizeof names / 2]; /* a name and its comma take at least two characters */
 
 void use_all_modules(void) {
     int32_t n = 0;

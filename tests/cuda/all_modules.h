@@ -1,4 +1,4 @@
-/* all_modules.h - every module of the build, by name; the mock finds any function in any module. */
+/* all_modules.h - every device code module of the build, by name. The mock finds any function in any module. */
 #ifndef DV_TESTS_ALL_MODULES_H
 #define DV_TESTS_ALL_MODULES_H
 

@@ -54,7 +54,7 @@ char *run(bench *b, const ask_for *q, uint64_t *bytes) {
     for (int i = 0; i < 2; i++) {
         if (r == DAVY_OK && (i == 0 ? q->in_device : q->out_device)) {
             r = dv_gpu_alloc(b->gpus[0], DV_MEM_WORKSPACE, sizes[i], "picture", &device[i]);
-            memcpy(device[i], memory[i], sizes[i]); /* memory of the mock is the host's */
+            memcpy(device[i], memory[i], sizes[i]); /* the mock's device memory is host memory */
         }
     }
     in.data = q->in_device ? device[0] : memory[0];

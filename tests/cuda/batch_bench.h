@@ -1,5 +1,5 @@
-/* batch_bench.h - an engine on the mock driver, on one GPU or two, that is asked for pictures of any kind, place and number.
- * For tests that include tests/cuda/reference_kernels.h. */
+/* batch_bench.h - an engine on the mock driver, with one GPU or two, that computes pictures of any layout, place and number. For tests
+ * that include tests/cuda/reference_kernels.h. */
 #ifndef DV_TESTS_BATCH_BENCH_H
 #define DV_TESTS_BATCH_BENCH_H
 
@@ -24,16 +24,16 @@ void bench_close(bench *b, const char *where);
 typedef struct ask_for {
     dv_stage stage;
     int64_t c, n, h, w;
-    bool in_device, out_device, ordered, pixels; /* pixels: of four values, of which three are the picture's */
+    bool in_device, out_device, ordered, pixels; /* pixels: four values each, three of them the picture's */
     dv_tiling tiling;
 } ask_for;
 
-/* The whole of the output's memory, what is not of a picture included; NULL: it failed. To be freed. */
+/* Returns all of the output's memory, gaps included; NULL: it failed. The caller frees it. */
 char *run(bench *b, const ask_for *q, uint64_t *bytes);
 
 dv_tile_schedule schedule_of(bench *b, const ask_for *q);
 
-/* Two networks that see all of a picture: through means, and through norms. */
+/* Two networks that see the whole picture: by means, and by norms. */
 dv_tensors *cugan(void);
 
 dv_tensors *plksr(void);

@@ -1,4 +1,4 @@
-/* clip_bench.h - a small VAE of clips in an engine on the mock driver, or on the CPU. */
+/* clip_bench.h - an engine with a small VAE for clips, on the mock driver or on the CPU. */
 #ifndef DV_TESTS_CLIP_BENCH_H
 #define DV_TESTS_CLIP_BENCH_H
 

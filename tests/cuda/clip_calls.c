@@ -61,7 +61,7 @@ davy_result run_clip(bench *b, dv_clip_stream *s, const way *y, clip *c, int64_t
     for (int i = 0; i < 2 && r == DAVY_OK; i++) {
         if (i == 0 ? y->in_device : y->out_device) {
             r = dv_gpu_alloc(b->gpu, DV_MEM_WORKSPACE, bytes[i], "picture", &device[i]);
-            memcpy(device[i], memory[i], bytes[i]); /* memory of the mock is the host's */
+            memcpy(device[i], memory[i], bytes[i]); /* the mock's device memory is host memory */
             memory[i] = device[i];
         }
     }

@@ -1,4 +1,4 @@
-/* clip_calls.h - a clip on its way through a stream of the bench's network, in calls of any lengths. */
+/* clip_calls.h - a clip computed by a stream of the bench's network, in calls of any length. */
 #ifndef DV_TESTS_CLIP_CALLS_H
 #define DV_TESTS_CLIP_CALLS_H
 
@@ -13,11 +13,11 @@ dv_clip_stream *stream_of(bench *b, int64_t frames, int64_t slice);
 
 /* ---- calls ---- */
 
-typedef struct way { /* in which frames come and go */
+typedef struct way { /* how frames enter and leave */
     bool in_device, out_device, pixels, stream;
 } way;
 
-typedef struct clip { /* of latents, and the frames that they become: four values a pixel, the last of them nobody's */
+typedef struct clip { /* latents, and their frames: four values per pixel, the last one unused */
     float *in, *out;
 } clip;
 
@@ -26,11 +26,11 @@ enum { IN_BYTES = LATENTS * 4 * PIXELS / 16 * 4, OUT_BYTES = FRAMES * 4 * PIXELS
 clip clip_new(void);
 void clip_free(clip *c);
 
-/* `n` latents from the first that has not been given, and what becomes of them. */
+/* The next `n` latents and their frames. */
 davy_result call_stream(dv_clip_stream *s, const way *y, char *in, char *out, int64_t at, int64_t n, void *stream,
                         const dv_control *control);
 
-/* All latents, `first` in the first call and `later` in the others. */
+/* Computes all latents, `first` in the first call and `later` in each other call. */
 davy_result run_clip(bench *b, dv_clip_stream *s, const way *y, clip *c, int64_t first, int64_t later);
 
 extern const way plain;

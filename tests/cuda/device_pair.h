@@ -1,5 +1,5 @@
-/* device_pair.h - an engine on real GPUs and the same on the CPU, for tests that pass without doing anything where there is
- * no GPU. DAVY_TEST_GPUS: how many are used. */
+/* device_pair.h - the same engine on real GPUs and on the CPU. Without a GPU, tests that use it pass and do nothing. DAVY_TEST_GPUS: the
+ * number of GPUs that are used. */
 #ifndef DV_TESTS_DEVICE_PAIR_H
 #define DV_TESTS_DEVICE_PAIR_H
 
@@ -17,7 +17,7 @@ extern int32_t n_gpus;
 /* ---- the same weights twice ---- */
 
 typedef struct pair {
-    dv_services services[2]; /* of the CPU, of the GPUs */
+    dv_services services[2]; /* for the CPU, for the GPUs */
     dv_engine *engine[2];
     float *data[2];
 } pair;

@@ -1,4 +1,4 @@
-/* mock_device.c - what the mock says about itself and its devices. */
+/* mock_device.c - the properties of the mock driver and its devices. */
 #include <stdio.h>
 #include <string.h>
 

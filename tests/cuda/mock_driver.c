@@ -63,7 +63,7 @@ MOCK_EXPORT void mock_reset(void) {
     mock_unlock();
 }
 
-/* A context as a host would make it, beside the primary one. */
+/* A context as a host program creates it, beside the primary one. */
 MOCK_EXPORT void *mock_host_context(int device) {
     return &hosts_own[device];
 }

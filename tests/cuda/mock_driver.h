@@ -1,7 +1,7 @@
-/* mock_driver.h - a CUDA driver without a device, for tests: device memory is host memory, copies and clears happen,
- * kernels are only counted, but a function called "host_call": its parameters are a function of the host's and that one's
- * argument, which is called as if it were the kernel. A test loads the library itself (DAVY_CUDA_DRIVER points to it too), asks mock() for this
- * struct, and sets and reads what it likes. */
+/* mock_driver.h - a CUDA driver without a device, for tests. Device memory is host memory. Copies and clears are done; kernels are only
+ * counted. The exception is a kernel named "host_call": its parameters are a host function and its argument, and the mock calls the
+ * function. A test loads the library itself; DAVY_CUDA_DRIVER points to it, too. mock() returns this struct, in which the test changes
+ * settings and reads counts. */
 #ifndef MOCK_DRIVER_H
 #define MOCK_DRIVER_H
 
@@ -29,28 +29,28 @@ typedef struct mock_state {
     int no_pools;
     int64_t fail_alloc_at;  /* 1: the next allocation of device memory has CUDA_ERROR_OUT_OF_MEMORY; 0: none */
     int64_t fail_launch_at; /* 1: the next kernel ends with fail_launch_with */
-    int fail_launch_with;   /* 700 and above: sticky, every later call says the same */
+    int fail_launch_with;   /* 700 and above: sticky, every later call returns the same */
     int fail_capture;       /* the result of the next end of a capture */
     int fail_module;        /* the result of loading a module */
-    int fail_register;      /* the result of registering memory of the host */
-    int lazy;               /* work waits until somebody waits for it */
-    int no_peers;           /* no device reaches another */
-    int64_t not_ready;      /* so many questions for a stream or event are answered "not ready" first */
-    /* of NVIDIA's libraries (mock_nvidia.c) */
-    int nvidia_version; /* major; 0: the right one */
+    int fail_register;      /* the result of registering host memory */
+    int lazy;               /* work is done only when the program waits for it */
+    int no_peers;           /* no device can access another */
+    int64_t not_ready;      /* the first so many queries of a stream or event return "not ready" */
+    /* for NVIDIA's libraries (mock_nvidia.c) */
+    int nvidia_version; /* major; 0: the supported one */
     int nvidia_refuses; /* 1: no handle, 2: no kernel, 3: no kernel with bias or relu, 4: kernels do not run */
-    double nvidia_ms;   /* that one of their kernels takes; one of ours takes 1 */
+    double nvidia_ms;   /* time of a library kernel; davy's kernels take 1 */
 
-    /* what happened */
+    /* counts */
     int64_t pushes, pops, bad_context; /* bad_context: calls without a current context */
-    int64_t retained, contexts;        /* retained: of primary contexts, less those given back */
+    int64_t retained, contexts;        /* retained: primary contexts, less the released ones */
     int64_t allocs, live, streams, events, modules, graphs, pinned,
         registered;     /* live: blocks of device memory; the others: objects */
-    int64_t peer_pools; /* made accessible to another device */
+    int64_t peer_pools; /* pools made accessible to another device */
     int64_t loads, function_lookups, launches, copies, copies_2d, clears, syncs, max_pending;
     uint64_t used_bytes, reserved_bytes;
     int sticky;
-    double device_ms;                                  /* that libraries have computed */
+    double device_ms;                                  /* time of library kernels */
     int64_t nvidia_handles, nvidia_parts, nvidia_runs; /* parts: descriptors alive */
     int nvidia_biased;                                 /* the last run had a bias */
     mock_launch launch[MOCK_LAUNCHES];                 /* the last, at (launches - 1) % MOCK_LAUNCHES */

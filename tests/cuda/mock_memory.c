@@ -1,4 +1,4 @@
-/* mock_memory.c - memory of the mock: the devices' and what the host has pinned, in blocks of the process's own. */
+/* mock_memory.c - memory of the mock: device memory and pinned host memory, in blocks of the process. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static cu_result add_block(cu_address *out, size_t bytes, int type, size_t align
     if (n_blocks == MAX_BLOCKS || bytes == 0 || posix_memalign(&p, align, bytes) != 0) {
         return bytes == 0 ? CU_INVALID_VALUE : CU_OUT_OF_MEMORY;
     }
-    memset(p, 0, bytes); /* no kernel computes here: numbers that are read back are the same in every run */
+    memset(p, 0, bytes); /* no kernel writes here, so every run reads back the same numbers */
     blocks[n_blocks++] = (block){(cu_address)(uintptr_t)p, bytes, type, mock_current_device()};
     *out = (cu_address)(uintptr_t)p;
     return CU_OK;

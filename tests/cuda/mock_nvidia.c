@@ -1,5 +1,5 @@
-/* mock_nvidia.c - a cuDNN (with MOCK_CUDNN) or a cuBLASLt that computes nothing, for tests: settings and counts are those
- * of the mock driver that the process uses. With MOCK_INCOMPLETE one function is missing. */
+/* mock_nvidia.c - a cuDNN (with MOCK_CUDNN) or a cuBLASLt that computes nothing, for tests. It uses the settings and counts of the
+ * process's mock driver. With MOCK_INCOMPLETE one function is missing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -138,7 +138,7 @@ MOCK_EXPORT int cudnnBackendSetAttribute(void *desc, int which, int type, int64_
     return 0;
 }
 
-/* Two suggestions, of which the first is not the same every time. */
+/* Two suggested engines; the first is not deterministic. */
 MOCK_EXPORT int cudnnBackendGetAttribute(void *desc, int which, int type, int64_t room, int64_t *count, void *values) {
     const part *p = desc;
     (void)type;

@@ -1,4 +1,4 @@
-/* mock_priv.h - between the files of the mock. */
+/* mock_priv.h - declarations shared by the files of the mock. */
 #ifndef MOCK_PRIV_H
 #define MOCK_PRIV_H
 
@@ -28,7 +28,7 @@ typedef struct step {
     unsigned char value;
     cu_copy_2d copy;
     mock_launch launch;
-    void (*call)(void *argument); /* LAUNCH of "host_call": what it does */
+    void (*call)(void *argument); /* LAUNCH of "host_call": the host function */
     void *argument;
     cu_stream stream; /* WAIT */
     int64_t until;
@@ -41,10 +41,10 @@ typedef struct steps {
 
 struct CUstream_st {
     steps pending;
-    int64_t done;      /* of pending */
+    int64_t done;      /* finished steps of `pending` */
     int64_t mode;      /* capturing: its mode + 1 */
     bool broken;       /* the capture will fail */
-    cu_stream capture; /* it waits for something of that one, which is being captured: what it does is captured too */
+    cu_stream capture; /* the capturing stream that this one waits for; its work is captured, too */
     cu_stream next;
 };
 
@@ -59,11 +59,11 @@ struct CUevent_st {
 extern mock_state mock_it;
 void mock_lock(void);
 void mock_unlock(void);
-/* The sticky error, a missing context, or 0; takes the lock where 0. */
+/* Returns the sticky error, the error for a missing context, or 0. With 0 it has taken the lock. */
 cu_result mock_enter(void);
 cu_result mock_leave(cu_result r);
 int mock_current_device(void); /* of the calling thread, which has a context */
-/* NULL, 1 and 2 are one stream. */
+/* NULL, 1 and 2 name one stream. */
 cu_stream mock_stream_of(cu_stream s);
 void mock_run_until(cu_stream s, int64_t until);
 

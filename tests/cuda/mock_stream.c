@@ -1,5 +1,5 @@
-/* mock_stream.c - streams and graphs of the mock. Work is a list of steps per stream, done at once or, when lazy,
- * up to the place somebody waits for. */
+/* mock_stream.c - streams and graphs of the mock. The work of a stream is a list of steps. They are done at once, or, if `lazy` is set,
+ * up to the place that the program waits for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct CUgraphExec_st {
 static cu_graph_exec live_execs; /* those of a lost device are never destroyed, as on a real one */
 
 static struct CUstream_st legacy; /* for NULL, 1 and 2 */
-static cu_stream all_streams;     /* for ever: events may still name them */
+static cu_stream all_streams;     /* never freed: events may still refer to them */
 static _Thread_local int thread_mode;
 
 cu_stream mock_stream_of(cu_stream s) {
@@ -124,7 +124,9 @@ MOCK_EXPORT cu_result cuMemsetD8Async(cu_address dst, unsigned char value, size_
 }
 
 MOCK_EXPORT cu_result cuFuncGetAttribute(int *value, int attribute, cu_function f) {
-    *value = strcmp(f->name, "big") == 0 ? 1024 : 0; /* davy's have none beside all the dynamic there is */
+    *value = strcmp(f->name, "big") == 0
+                 ? 1024
+                 : 0; /* davy's kernels that use all dynamic shared memory have no static part */
     return attribute == CU_FUNCTION_SHARED_BYTES ? CU_OK : CU_INVALID_VALUE;
 }
 
@@ -236,7 +238,7 @@ MOCK_EXPORT cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsign
     if (r != CU_OK || event->stream == NULL) {
         return r != CU_OK ? r : mock_leave(CU_OK);
     }
-    if (event->stream->mode != 0) { /* what is captured stays in the order in which it came */
+    if (event->stream->mode != 0) { /* captured steps keep their order */
         waits->capture = waits != event->stream ? event->stream : NULL;
         return mock_leave(CU_OK);
     }
@@ -250,7 +252,7 @@ MOCK_EXPORT cu_result cuThreadExchangeStreamCaptureMode(int *mode) {
     return CU_OK;
 }
 
-/* ---- recording ---- */
+/* ---- capture ---- */
 
 MOCK_EXPORT cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode) {
     const cu_result r = mock_enter();
@@ -280,7 +282,7 @@ MOCK_EXPORT cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph) {
     *graph = NULL;
     r = mock_it.fail_capture != 0 ? mock_it.fail_capture : stream->broken ? 901 : CU_OK;
     mock_it.fail_capture = 0;
-    if (r == 908) { /* as if another thread ended it: the stream stays as it is */
+    if (r == 908) { /* as if another thread had ended the capture: the stream stays as it is */
         return mock_leave(r);
     }
     stream->mode = 0;
@@ -320,7 +322,7 @@ MOCK_EXPORT cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream) {
         mock_lock();
         r = add(stream, &exec->steps.at[i]);
     }
-    return mock_leave(r); /* add has let go of its own lock only */
+    return mock_leave(r); /* `add` has released only its own lock */
 }
 
 MOCK_EXPORT cu_result cuGraphDestroy(cu_graph graph) {

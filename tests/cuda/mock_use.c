@@ -34,7 +34,7 @@ void mock_use(const char *path) {
     m = fn();
 }
 
-/* The mock takes the first bytes of an image for its name. */
+/* The mock uses the first bytes of an image as its name. */
 static const unsigned char image_a[] = "alpha";
 static const unsigned char image_b[] = "beta";
 const dvk_cuda_module mock_modules[] = {{"alpha", image_a, image_a + sizeof image_a},

@@ -1,4 +1,4 @@
-/* mock_use.h - what the tests that run on the mock begin with. MOCK_FOLDER is where the build put the libraries. */
+/* mock_use.h - set-up and final checks of tests on the mock. MOCK_FOLDER: the folder of the built mock libraries. */
 #ifndef DV_TESTS_MOCK_USE_H
 #define DV_TESTS_MOCK_USE_H
 
@@ -31,7 +31,7 @@ extern dv_heap *heap;
 
 dv_gpu *open_gpu(uint64_t budget);
 
-/* Nothing may be left behind. */
+/* Checks that no object of the mock is left. */
 void close_gpu(dv_gpu *g, const char *where);
 
 dvk_launch launch_of(const char *module, const char *function);

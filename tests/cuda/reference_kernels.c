@@ -16,7 +16,7 @@ void run_reference(const char *op, const void *args) {
     free(scratch);
 }
 
-/* The result of a convolution that stores pictures itself goes through memory of its own. */
+/* The result of a convolution that stores pictures itself goes through a temporary buffer. */
 static void run_storing(const call *c) {
     dvk_conv2d_args conv = c->args.conv;
     dvk_convert_args store = c->store;

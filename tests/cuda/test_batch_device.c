@@ -1,5 +1,5 @@
-/* test_batch_device.c - several pictures in one call, and tiles, which a GPU computes together, against the same pictures
- * one by one on the CPU. */
+/* test_batch_device.c - pictures of one call, and tiles, computed together on a GPU, compared with the same pictures computed one by
+ * one on the CPU. */
 #include <stdlib.h>
 
 #include "tests/cuda/device_pair.h"
@@ -42,7 +42,7 @@ static dv_tensors *dat(void) {
 }
 
 static dv_tensors *atd(void) {
-    static const int64_t of[3] = {8, 21, 6}; /* window, tokens, channels of a query */
+    static const int64_t of[3] = {8, 21, 6}; /* window, tokens, channels of each query */
     return fake_atd(24, 4, of);
 }
 

@@ -1,6 +1,6 @@
-/* test_clip_choice.c - how clips of the released SeedVR2 would be computed on an H200: planned on the mock driver, nothing is
- * run. What they take is what docs/speed.md says, beside half of what PyTorch takes, compiled, for the same clip. */
-#include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
+/* test_clip_choice.c - choices for clips of the released SeedVR2 on an H200, planned on the mock driver without a run. Their memory must
+ * agree with docs/speed.md and be less than half of compiled PyTorch's for the same clip. */
+#include "core/clip/stream_priv.h" /* first, because later headers define variables with the names of its parameters */
 
 #include "tests/cuda/mock_use.h"
 #include "tests/lib/fake_clips.h"
@@ -25,7 +25,7 @@ typedef struct bench {
     void *zeros;
 } bench;
 
-/* SeedVR2 as it was released, but for the numbers: all are 0. */
+/* The released SeedVR2 with all weights 0. */
 static dv_tensors *weights_of_bench(bench *b) {
     static const int64_t width[4] = {128, 256, 512, 512};
     dv_tensors *t = fake_seedvr2_of(width, 4, 16);
@@ -74,7 +74,7 @@ static int64_t frames_of(const clip *c) {
     return 4 * c->latents - 3;
 }
 
-/* A stream of it within so many GiB. */
+/* Opens a stream of it in a budget in GiB. */
 static dv_clip_stream *open_clip(bench *b, const clip *c, double budget) {
     const bool decodes = c->stage == DV_STAGE_DECODE;
     const int64_t side = decodes ? 8 : 1;
@@ -90,7 +90,7 @@ static dv_clip_stream *open_clip(bench *b, const clip *c, double budget) {
     return s;
 }
 
-/* With the clip and its latents in 16 bits, as a caller holds them. */
+/* Includes the caller's clip and its latents in 16 bits. */
 static double gib_of(const dv_clip_stream *s, const clip *c) {
     const int64_t pixels = c->w * c->h;
     return ((double)s->choice.need + 2.0 * (double)(3 * frames_of(c) * pixels + 16 * c->latents * pixels / 64)) / GIB;
@@ -128,11 +128,12 @@ static void test_rows(bench *b) {
     }
 }
 
-/* design.md's, in less memory; encoding in little more time than without a budget, as most of the state stays. */
+/* The clips of design.md in less memory. Encoding takes little more time than without a budget, because most of the state stays on the
+ * GPU. */
 static void test_budgets(bench *b) {
     static const struct {
         clip clip;
-        double budget, ms; /* ms: of a frame, at most; 0: any */
+        double budget, ms; /* ms: the most time for a frame; 0: any */
     } tight[] = {{{DV_STAGE_DECODE, 1920, 1088, 2}, 8.0, 0.0},    {{DV_STAGE_DECODE, 1280, 720, 6}, 8.0, 0.0},
                  {{DV_STAGE_DECODE, 1280, 720, 21}, 8.0, 0.0},    {{DV_STAGE_DECODE, 1920, 1088, 21}, 12.0, 0.0},
                  {{DV_STAGE_ENCODE, 1920, 1088, 21}, 12.0, 23.0}, {{DV_STAGE_ENCODE, 1280, 720, 21}, 5.5, 10.5}};
@@ -150,7 +151,7 @@ static void test_budgets(bench *b) {
 
 /* ---- weights ---- */
 
-/* As its first run does. */
+/* Loads the weights, as its first run does. */
 static void pack_weights(const dv_clip_stream *s) {
     static const dv_control nobody;
     const dv_slice_choice *c = &s->choice;
@@ -167,8 +168,8 @@ static void pack_weights(const dv_clip_stream *s) {
     }
 }
 
-/* A process that has encoded a short clip takes a long one's convolutions as they are packed, though alone it would leave those
- * plain whose larger weights are not worth it. */
+/* A process that has encoded a short clip uses the packed weights for a long one, too. Without them it would leave some convolutions
+ * plain, because their larger weights do not pay. */
 static void test_weights(bench *b) {
     static const clip clips[2] = {{DV_STAGE_ENCODE, 1280, 720, 2}, {DV_STAGE_ENCODE, 1280, 720, 21}};
     uint64_t packed[2] = {0};
@@ -194,7 +195,7 @@ int main(void) {
         test_budgets(&b);
     }
     bench_close(&b);
-    if (bench_open(&b)) { /* which has decided nothing yet */
+    if (bench_open(&b)) { /* a new engine without cached choices */
         test_weights(&b);
     }
     bench_close(&b);

@@ -1,16 +1,15 @@
-/* test_clip_networks.c - the video autoencoders on the mock driver, whose kernels here call the plain references: what is
- * planned for a GPU gives the CPU's numbers, and a clip the same bits whole and in slices. Names are those of the golden
- * cases. */
+/* test_clip_networks.c - the video autoencoders on the mock driver with reference kernels. GPU plans give the CPU's numbers, and a clip
+ * has the same bits whole and in slices. The names are those of the golden cases. */
 #include <math.h>
 
-#include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
+#include "core/clip/stream_priv.h" /* first, because later headers define variables with the names of its parameters */
 
 #include "tests/cuda/reference_kernels.h"
 #include "tests/lib/fake_clips.h"
 #include "tests/lib/manifest_names.h"
 #include "tests/lib/distance.h"
 
-enum { STEPS = 3, SIDE = 2 }; /* of a clip; of its latents */
+enum { STEPS = 3, SIDE = 2 }; /* steps of a clip; side of its latents */
 
 typedef struct network {
     const char *name;
@@ -25,7 +24,7 @@ typedef struct bench {
     dv_log log;
 } bench;
 
-/* Of TAEHV, whose widths are real ones, an eighth of the channels. */
+/* Reduces the channels of TAEHV, whose list has the real widths, to an eighth. */
 static dv_tensors *narrow(const char *name) {
     dv_tensors *t = strcmp(name, "seedvr2") == 0 ? fake_seedvr2() : names_of(name);
     for (int64_t i = 0; t != NULL && strncmp(name, "tae", 3) == 0 && i < t->count; i++) {
@@ -70,7 +69,7 @@ static int64_t count_of(const clip *c) {
     return c->t * c->c * c->h * c->w;
 }
 
-/* The choice with the other's transformed frames: kernels of the same kind, whatever each would choose. */
+/* The choice with the other's transformed frames, so that both use kernels of the same kind. */
 static void transform_like(dv_clip_stream *s, const dv_slice_choice *like) {
     dv_slice_choice c = s->choice;
     c.policy.transform_frames = like->policy.transform_frames;
@@ -80,7 +79,7 @@ static void transform_like(dv_clip_stream *s, const dv_slice_choice *like) {
     dv_slice_plans_drop(&s->plans);
 }
 
-/* What becomes of a clip, whole or in the shortest slices; the choice for the whole is *choice. */
+/* Computes a clip whole or in the shortest slices. *choice: the choice for the whole clip. */
 static clip run(bench *b, dv_stage stage, const clip *in, bool whole, dv_slice_choice *choice) {
     dv_clip_rule rule = {0};
     dv_clip_stream *s = NULL;
@@ -122,7 +121,7 @@ static double distance(const clip *a, const clip *b) {
     return relative_distance(a->data, b->data, count_of(b));
 }
 
-/* Made-up attention is sharp: of smooth frames, whose latents are much alike, it makes anything. */
+/* Attention with generated weights is sharp. With smooth frames, whose latents are almost equal, its result is arbitrary. */
 static void add_grain(const clip *c) {
     uint32_t r = 1;
     for (int64_t i = 0; i < count_of(c); i++) {

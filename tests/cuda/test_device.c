@@ -1,5 +1,5 @@
-/* test_device.c - gpu.h on the real driver and every device it has: memory, copies of odd sizes, events, graphs. Skipped
- * where there is none. */
+/* test_device.c - gpu.h on the real driver and all its devices: memory, copies of odd sizes, events, graphs. Skipped without a
+ * device. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,12 +101,12 @@ static void graphs(dv_gpu *g, dv_gpu_queue *q) {
     CHECK(dv_gpu_upload(q, d, a, N) == DAVY_E_STATE);
     CHECK(q->base.clear(&q->base, (char *)d + 1, 500000) == 0);
     CHECK(q->base.clear(&q->base, (char *)d + 600001, N - 600001) == 0);
-    void *other = NULL; /* allocating does not disturb the recording */
+    void *other = NULL; /* allocating does not disturb the capture */
     OK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, 12345, "test", &other));
     dv_gpu_free(g, DV_MEM_WORKSPACE, other, 12345);
     OK(dv_gpu_capture_end(q, &graph));
     OK(dv_gpu_download(q, a, d, N));
-    CHECK(a[1] == 5); /* recorded, not run */
+    CHECK(a[1] == 5); /* captured, not run */
     for (int round = 0; round < 3 && graph != NULL; round++) {
         memset(a, 5, N);
         OK(dv_gpu_upload(q, d, a, N));
@@ -256,7 +256,7 @@ static void test_one(int32_t i) {
     dv_heap_release(heap);
 }
 
-/* From one device's memory to another's. */
+/* Copies from one device's memory to another's. */
 static void test_two(int32_t from, int32_t to) {
     enum { N = 64 << 20 };
     dv_gpu *g[2] = {0};
@@ -276,7 +276,7 @@ static void test_two(int32_t from, int32_t to) {
     OK(dv_gpu_event_create(g[0], false, &e));
     OK(dv_gpu_upload(q[0], d[0], a, N));
     OK(dv_gpu_event_record(e, q[0]));
-    OK(dv_gpu_event_wait(q[1], e)); /* of the other device */
+    OK(dv_gpu_event_wait(q[1], e)); /* an event of the other device */
     OK(dv_gpu_copy(q[1], d[1], g[0], d[0], N));
     OK(dv_gpu_download(q[1], b, d[1], N));
     CHECK(memcmp(a, b, N) == 0);

@@ -1,5 +1,5 @@
-/* test_engine_batch.c - tiles and pictures that are computed together, on the mock driver with kernels that call the plain
- * references: every way in and out gives the very bits that one tile at a time gives, on one GPU and on two. */
+/* test_engine_batch.c - tiles and pictures computed together, on the mock driver with reference kernels. Every kind of input and output
+ * gives the same bits as one tile at a time, on one GPU and on two. */
 #include "tests/cuda/batch_bench.h"
 #include "tests/lib/fake_clips.h"
 #include "tests/lib/fake_transformers.h"
@@ -8,7 +8,7 @@ typedef struct subject {
     const char *name;
     dv_tensors *(*make)(void);
     ask_for ask;
-    int ways; /* in which it is run */
+    int ways; /* bits: the ways in which it is run */
 } subject;
 
 static dv_tensors *compact(void) {
@@ -36,12 +36,12 @@ static dv_tensors *dat(void) {
 }
 
 static dv_tensors *atd(void) {
-    static const int64_t of[3] = {8, 5, 3}; /* window, tokens, channels of a query */
+    static const int64_t of[3] = {8, 5, 3}; /* window, tokens, channels of each query */
     return fake_atd(12, 2, of);
 }
 
-/* Whose tiles share four means. */
-/* Whose tiles share two norms. */
+/* A network whose tiles share four means. */
+/* A network whose tiles share two norms. */
 enum { WAYS = 9 };
 
 static const subject subjects[] = {
@@ -100,7 +100,7 @@ static void check_way(const subject *s, bench *b, const ask_for *q, int way, con
     free(out);
 }
 
-/* In every way that pictures come and go; again and again, for steps are recorded the second time. */
+/* For every way in which pictures enter and leave. Runs are repeated, because the second run captures the steps. */
 static void check_subject(const subject *s, int32_t n_gpus, int64_t n) {
     char *alone[WAYS] = {NULL};
     run_alone(s, n, alone);
@@ -117,7 +117,7 @@ static void check_subject(const subject *s, int32_t n_gpus, int64_t n) {
     }
 }
 
-/* Routes by which pictures stayed whole, but fewer of them came together than the first time. */
+/* Cases in which pictures stayed whole but fewer were computed together than in the first run. */
 static int64_t retreats(const bench *b) {
     int64_t count = 0;
     for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
@@ -127,8 +127,7 @@ static int64_t retreats(const bench *b) {
     return count;
 }
 
-/* The device has too little for all at once: groups become smaller before tiles do, and nothing that has been computed is
- * lost. */
+/* The device has too little memory for all at once. Groups become smaller before tiles do, and nothing computed is lost. */
 static void test_retreat(void) {
     const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 8, .h = 20, .w = 22};
     bench b;
@@ -156,7 +155,7 @@ static void test_retreat(void) {
     bench_close(&b, "retreat");
 }
 
-/* What a plan says is what a run takes. */
+/* A run takes the memory that the plan reports. */
 static void test_budget(void) {
     const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 8, .h = 20, .w = 22};
     int64_t most = 0;
@@ -184,7 +183,7 @@ static void test_budget(void) {
     CHECKF(most == 8, "%d together at most", (int)most);
 }
 
-/* What comes together in a network for clips are its frames: pictures of a batch come one by one. */
+/* A network for clips computes its frames together, so pictures of a batch are computed one by one. */
 static void test_clips(void) {
     const ask_for q = {.stage = DV_STAGE_DECODE, .c = 4, .n = 4, .h = 4, .w = 6};
     bench b;

@@ -1,5 +1,5 @@
-/* test_engine_clip.c - clips on the mock driver, whose kernels here call the plain references: the same bits in any slices and
- * for every way in and out, nothing allocated from slice to slice, and every way in which a slice can fail. */
+/* test_engine_clip.c - clips on the mock driver with reference kernels: the same bits in any slices and for every kind of input and
+ * output. No allocation between slices. All ways in which a slice can fail. */
 #include "tests/cuda/clip_calls.h"
 
 /* ---- numbers ---- */
@@ -21,7 +21,7 @@ static void check_ways(bench *b, const way *y, const clip *whole) {
     CHECK(m->graphs > 0 || m->live > 0);
 }
 
-/* In some of the ways that there are. */
+/* In some of the possible ways. */
 static void test_numbers(davy_dtype compute, double bound, int ways) {
     bench cpu, b;
     if (bench_open(&cpu, DAVY_DTYPE_F32, false, 0) && bench_open(&b, compute, true, 0)) {
@@ -41,7 +41,7 @@ static void test_numbers(davy_dtype compute, double bound, int ways) {
 
 /* ---- memory ---- */
 
-/* After the first clip nothing is allocated, and steps are launched as they were recorded. */
+/* After the first clip nothing is allocated, and steps are launched as captured graphs. */
 static void test_steady(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -63,7 +63,7 @@ static void test_steady(void) {
 
 /* ---- failures ---- */
 
-/* An error of a kernel is the end of the device. */
+/* After an error of a kernel the device is lost. */
 static void test_launches(void) {
     for (int64_t at = 1; at < 400; at = at * 3 + 1) {
         bench b;
@@ -100,19 +100,19 @@ static int32_t at_once(void *user) {
     return --*left < 0;
 }
 
-/* The call ends while the device is at work; the next clip waits for that. */
+/* The call ends while the device still works; the next clip waits for that work. */
 static void test_cancel(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
         clip whole = whole_clip(&b, &plain);
         dv_clip_stream *s = stream_of(&b, 0, 1);
-        clip ahead = clip_new(); /* then nothing has to be loaded while the device is busy */
+        clip ahead = clip_new(); /* so that nothing has to be loaded while the device is busy */
         CHECK(run_clip(&b, s, &plain, &ahead, 1, 1) == DAVY_OK && same(&ahead, &whole));
         dv_clip_stream_reset(s);
         clip_free(&ahead);
         for (int device = 0; device < 2; device++) {
             clip c = clip_new();
-            int64_t left = 2; /* before each of two slices, and while the second is waited for */
+            int64_t left = 2; /* polls before each of two slices, then one while waiting for the second */
             const dv_control control = {.cancelled = at_once, .cancelled_user = &left};
             CHECK(call_stream(s, &plain, (char *)c.in, (char *)c.out, 0, 1, NULL, NULL) == DAVY_OK);
             m->lazy = 1;

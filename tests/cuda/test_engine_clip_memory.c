@@ -1,10 +1,10 @@
-/* test_engine_clip_memory.c - clips on the mock driver where memory is short: refused calls that may be made again, states in the
- * host's memory, clips that go on with less than they began with. */
-#include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
+/* test_engine_clip_memory.c - clips on the mock driver with short memory: refused calls that can be repeated, states in host memory,
+ * clips that continue with less memory. */
+#include "core/clip/stream_priv.h" /* first, because later headers define variables with the names of its parameters */
 
 #include "tests/cuda/clip_calls.h"
 
-/* Plans that were made; the linker has this in front of the engine's own. */
+/* Counts plans: the linker calls this instead of the engine's function. */
 static int plans_made;
 davy_result __real_dv_engine_make_plan(const dv_engine *e, const dv_request *q, const dv_plan_desc *desc,
                                        dv_plan **out);
@@ -17,7 +17,7 @@ davy_result __wrap_dv_engine_make_plan(const dv_engine *e, const dv_request *q, 
     return __real_dv_engine_make_plan(e, q, desc, out);
 }
 
-/* However little the device has left: the call says so and may be made again. */
+/* With any shortage of device memory the call reports it and can be repeated. */
 static void test_short(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -56,7 +56,7 @@ static void test_budget(void) {
     bench_close(&b, "budget");
 }
 
-/* The smallest budget in which a stream of such slices opens, to the KiB: set. */
+/* Finds and sets the smallest budget, to the KiB, in which a stream of such slices opens. */
 static dv_clip_stream *stream_in_least(bench *b, int64_t slice) {
     const uint64_t used = dv_gpu_used(b->gpu, DV_MEM_WEIGHTS);
     uint64_t refused = used, opened = used + (64 << 20);
@@ -79,7 +79,7 @@ static dv_clip_stream *stream_in_least(bench *b, int64_t slice) {
     return stream_of(b, 0, slice);
 }
 
-/* What is kept lies in the host's memory where the device has no room for it: the same bits. */
+/* A state in host memory, because the device has no room for it: the same bits. */
 static void test_offload(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_F32, true, 0)) {
@@ -102,7 +102,7 @@ static void test_offload(void) {
         }
         CHECK(m->pinned > pinned);
         dv_clip_stream_release(s);
-        for (int64_t round = 0, before = 0; round < 3; round++, before = m->pinned) { /* what was pinned is kept */
+        for (int64_t round = 0, before = 0; round < 3; round++, before = m->pinned) { /* pinned memory stays cached */
             s = stream_of(&b, 0, 1);
             CHECKF(run_clip(&b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, &whole), "%s", last_error());
             dv_clip_stream_release(s);
@@ -133,7 +133,7 @@ static int64_t count_op(const dv_plan *p, const char *op) {
     return n;
 }
 
-/* A stream that computes so: whatever is set of what decides. */
+/* Opens a stream with these settings of the choice. */
 static dv_clip_stream *stream_as(bench *b, int64_t frames, const dv_slice_choice *as) {
     dv_clip_stream *s = stream_of(b, frames, as->info.slice);
     dv_plan *plan = NULL;
@@ -154,7 +154,7 @@ static void check_as(bench *b, const dv_slice_choice *as, const clip *whole) {
     const uint64_t offloaded = s->choice.info.offloaded_bytes;
     CHECK((offloaded > 0) == as->policy.offload_state &&
           (as->policy.resident_bytes > 0 || offloaded > s->choice.info.state_bytes / 2 || !as->policy.offload_state));
-    for (int round = 0; round < (as->policy.offload_state ? 2 : 1); round++) { /* what was pinned before, too */
+    for (int round = 0; round < (as->policy.offload_state ? 2 : 1); round++) { /* also with memory pinned before */
         CHECKF(run_clip(b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, whole),
                "by frame %d, bands %d, offload %d: distance %g", as->policy.frame_by_frame, as->policy.transform_bands,
                as->policy.offload_state, distance(&c, whole));
@@ -164,7 +164,7 @@ static void check_as(bench *b, const dv_slice_choice *as, const clip *whole) {
     dv_clip_stream_release(s);
 }
 
-/* Slices have the bits of the whole clip whichever frames stay plain, and wherever the state lies. */
+/* Slices give the bits of the whole clip, for any set of plain frames and any place of the state. */
 static void test_transformed(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -193,7 +193,7 @@ static void test_transformed(void) {
     bench_close(&b, "transformed");
 }
 
-/* Whatever the budget: the clip is computed within it, with some frames plain where there is no room for more. */
+/* For any budget the clip is computed within it, with some plain frames if there is no room for more transformed ones. */
 static void test_budgets(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -201,8 +201,7 @@ static void test_budgets(void) {
         dv_clip_stream_release(stream_in_least(&b, 1));
         const uint64_t least = dv_gpu_budget(b.gpu);
         bool some = false;
-        for (uint64_t budget = least; budget < least + (160 << 10);
-             budget += 16 << 10) { /* weights are the most of it */
+        for (uint64_t budget = least; budget < least + (160 << 10); budget += 16 << 10) { /* mostly weights */
             CHECK(dv_engine_unload(b.engine) == DAVY_OK);
             dv_gpu_set_budget(b.gpu, budget);
             dv_clip_stream *s = stream_of(&b, 0, 2);
@@ -220,7 +219,7 @@ static void test_budgets(void) {
     bench_close(&b, "budgets");
 }
 
-/* What was chosen for a clip is taken again while memory is what it was, and decided anew where it is less. */
+/* A cached choice is used while the memory is the same. With less memory the choice is made again. */
 static void test_again(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -242,8 +241,8 @@ static void test_again(void) {
     bench_close(&b, "again");
 }
 
-/* What was chosen holds when its weights have been packed, in a budget with room for little else, too (vectors that are as long
- * as a last slice); not where they are to be packed and there is no room for them, whatever else is as it was. */
+/* A cached choice stays valid after its weights have been packed, also in a budget with little room beside them (vectors as long as a
+ * last slice). It is invalid if the weights have to be packed and do not fit, even if all else is the same. */
 static void test_packed_since(bool tight) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -252,7 +251,7 @@ static void test_packed_since(bool tight) {
         dv_clip_stream *first = stream_of(&b, 0, 2);
         CHECKF(plans_made > 3, "%d plans", plans_made);
         const uint64_t budget = tight ? first->choice.need + 4096 : 0;
-        if (tight) { /* decided once more */
+        if (tight) { /* the choice is made once more */
             dv_clip_stream_release(first);
             dv_gpu_set_budget(b.gpu, budget);
             first = stream_of(&b, 0, 2);
@@ -264,7 +263,7 @@ static void test_packed_since(bool tight) {
         const uint64_t packed = dv_gpu_used(b.gpu, DV_MEM_WEIGHTS);
         CHECKF(packed >= before.weights, "%llu bytes packed, %llu expected", (unsigned long long)packed,
                (unsigned long long)before.weights);
-        plans_made = 0; /* the choice holds: at most its own slices are planned, once */
+        plans_made = 0; /* the choice is valid: at most its own slices are planned, once */
         dv_clip_stream *again = stream_of(&b, 0, 2);
         const dv_slice_choice found = again->choice;
         CHECKF(plans_made <= 3, "%d plans", plans_made);
@@ -274,7 +273,7 @@ static void test_packed_since(bool tight) {
               found.info.arena_bytes == before.info.arena_bytes);
         CHECK(!tight || (found.weights < 4096 && found.need - found.weights == before.need - before.weights));
         dv_clip_stream_release(again);
-        if (tight) { /* as much is free as when they were there */
+        if (tight) { /* the free memory is the same as with the weights */
             CHECK(dv_engine_unload(b.engine) == DAVY_OK);
             dv_gpu_set_budget(b.gpu, budget - packed);
             again = NULL;
@@ -289,7 +288,7 @@ static void test_packed_since(bool tight) {
     bench_close(&b, "packed since");
 }
 
-/* Later slices tell what decides; the first ones add memory at most. The kind that is chosen is weighed as any choice is. */
+/* Later slices give the values that decide; the first ones can only add memory. The chosen candidate is measured like any choice. */
 static void test_weighing(void) {
     bench b;
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
@@ -314,7 +313,7 @@ static void test_weighing(void) {
     bench_close(&b, "weighing");
 }
 
-/* In a budget that has room for weights of one form alone those of clips before give way, once nobody uses them. */
+/* In a budget with room for one form of the weights, those of earlier clips are freed as soon as they are unused. */
 static void test_other_weights(void) {
     bench b;
     clip least = clip_new(), c = clip_new();
@@ -348,9 +347,9 @@ static void test_other_weights(void) {
     clip_free(&c);
 }
 
-/* ---- retreat ---- */
+/* ---- less memory in the middle of a clip ---- */
 
-/* After its first latent a clip finds `less` bytes fewer than the rest of it would take. */
+/* After its first latent, a clip finds `less` bytes fewer than its rest needs. */
 static davy_result run_short(bench *b, dv_clip_stream *s, clip *c, uint64_t rest, uint64_t less) {
     davy_result r = call_stream(s, &plain, (char *)c->in, (char *)c->out, 0, 1, NULL, NULL);
     CHECKF(r == DAVY_OK, "%s", last_error());
@@ -365,8 +364,8 @@ typedef struct outcomes {
     int shorter, offloaded, refused;
 } outcomes;
 
-/* Frames that were there stay, the others come in shorter slices or with the state offloaded: the same bits; or the clip is
- * lost, and no more. */
+/* Computed frames stay valid. The others are computed in shorter slices or with an offloaded state, with the same bits. Otherwise only
+ * this clip is lost. */
 static void check_retreat(davy_dtype compute, uint64_t weights, uint64_t less, const clip *whole, outcomes *out) {
     bench b;
     if (bench_open(&b, compute, true, 0)) {

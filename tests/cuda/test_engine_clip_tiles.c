@@ -1,5 +1,5 @@
-/* test_engine_clip_tiles.c - clips in tiles on the mock driver, whose kernels here call the plain references: the CPU's numbers,
- * the same bits for every way in and out, and budgets that whole frames do not fit. */
+/* test_engine_clip_tiles.c - clips in tiles on the mock driver with reference kernels: the CPU's numbers, the same bits for every kind of
+ * input and output, and budgets too small for whole frames. */
 #include <math.h>
 
 #include "core/clip/tiles.h"
@@ -9,7 +9,7 @@ enum { H = 6, W = 8, LATENTS = 2, FRAMES = 3, SIDE = 4 }; /* a latent is four pi
 
 enum { IN_BYTES = LATENTS * 4 * H * W * 4, OUT_BYTES = FRAMES * 3 * H * W * SIDE * SIDE * 4 };
 
-typedef struct way { /* in which frames come and go */
+typedef struct way { /* how frames enter and leave */
     bool device, flows;
 } way;
 
@@ -45,7 +45,7 @@ static davy_result run_all(dv_clip_tiles *t, const way *y, char *in, char *out) 
     return r;
 }
 
-/* In tiles as asked for; the frames. */
+/* Computes the frames in the requested tiles. */
 static float *frames_of(const way *y, bool gpu) {
     bench b;
     float *in = made_up_frames(LATENTS, 4, H, W);
@@ -57,7 +57,7 @@ static float *frames_of(const way *y, bool gpu) {
                   DAVY_OK);
         }
         if (y->device) {
-            memcpy(device[0], in, IN_BYTES); /* memory of the mock is the host's */
+            memcpy(device[0], in, IN_BYTES); /* the mock's device memory is host memory */
         }
         dv_clip_tiles *t = open_clip(&b, y, asked);
         if (t != NULL) {
@@ -95,7 +95,7 @@ static void test_ways(void) {
     free(cpu), free(want);
 }
 
-/* Budgets downwards from what the frames take whole: tiles in the end, and never more memory than there is. */
+/* Budgets from the need of whole frames downwards: tiles in the end, and never more memory than the budget. */
 static void test_short(bool flows) {
     const way y = {.flows = flows};
     const dv_tiling automatic = {0};

@@ -1,6 +1,6 @@
-/* test_engine_device.c - engines on a real GPU against the same engines on the CPU, in f32: every layout that a caller's
- * picture may have, on the host and on the device, whole, in exact and in faded tiles, run and run again (the steps are
- * then a captured graph). Passes without doing anything where there is no GPU. */
+/* test_engine_device.c - engines on a real GPU compared with the same engines on the CPU, in f32. Pictures have every possible layout, in
+ * host and device memory; they are computed whole, in exact tiles and in faded tiles. Runs are repeated, so that the steps are a captured
+ * graph. Without a GPU the test passes and does nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static int64_t size_of(dvk_dtype t) {
     return t == DVK_F32 ? 4 : t == DVK_U8 ? 1 : 2;
 }
 
-/* Bytes of the block, and the image in it. */
+/* Returns the bytes of the block and sets the image in it. */
 static int64_t lay_out(layout l, dvk_dtype t, int64_t c, int64_t h, int64_t w, char *block, dvk_image *out) {
     const int64_t s = size_of(t);
     dvk_image i = {.data = block, .dtype = t, .channels = (int32_t)c, .n = 1, .h = h, .w = w, .identity_map = 1};
@@ -105,7 +105,7 @@ static void rebase(dvk_image *i, const char *from, void *to) {
     i->data = (char *)to + ((const char *)i->data - from);
 }
 
-/* On the GPU, through device memory where the trial says so. Repeated: what comes last counts. */
+/* Runs on the GPU, with pictures in device memory if the trial says so. Repeated; the last result counts. */
 static bool run_gpu(const pair *p, const trial *t, dv_work work, char *in, int64_t in_bytes, char *out,
                     int64_t out_bytes) {
     dv_gpu *g = gpus[0];
@@ -151,7 +151,7 @@ static void check_trial(const pair *p, const trial *t, double bound) {
     float *values[2] = {malloc((size_t)n * sizeof(float)), malloc((size_t)n * sizeof(float))};
     float *picture = made_up(t->c_in, t->h, t->w);
     memset(memory[0], 0, (size_t)in_bytes);
-    for (int64_t i = 0; i < out_bytes; i++) { /* what lies between the rows and pixels must stay */
+    for (int64_t i = 0; i < out_bytes; i++) { /* bytes between rows and pixels must not change */
         memory[1][i] = memory[2][i] = (char)(i * 7);
     }
     lay_out(t->in, t->dtype, t->c_in, t->h, t->w, memory[0], &in);
@@ -170,7 +170,7 @@ static void check_trial(const pair *p, const trial *t, double bound) {
         const double d = relative_distance(values[1], values[0], n);
         const double least = t->dtype == DVK_U8 ? 4e-3 : t->dtype == DVK_F16 ? 1e-3 : 0.0;
         CHECKF(d <= fmax(bound, least), "%s: differs by %g", what, d);
-        set(&out, values[0]); /* then everything else is as it was */
+        set(&out, values[0]); /* then all other bytes are unchanged */
         lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[1], &out);
         set(&out, values[0]);
         CHECKF(memcmp(memory[1], memory[2], (size_t)out_bytes) == 0, "%s: wrote beside its picture", what);
@@ -183,7 +183,7 @@ static void check_trial(const pair *p, const trial *t, double bound) {
     free(picture);
 }
 
-/* In 16 bits the last convolution stores pictures without gaps itself. */
+/* In 16 bits the last convolution itself stores pictures without gaps. */
 static void test_layouts(davy_dtype compute, int64_t channels, double bound) {
     static const dvk_dtype dtypes[] = {DVK_F32, DVK_U8, DVK_F16};
     pair p;
@@ -245,7 +245,7 @@ int main(void) {
         test_layouts(DAVY_DTYPE_F16, 64, 5e-3);
         test_fades(DAVY_DTYPE_F32, 2e-5);
         test_fades(DAVY_DTYPE_F16, 5e-3);
-        test_fades(DAVY_DTYPE_BF16, 4e-2); /* the CPU's own bf16 differs by 2.3e-2 with these made-up weights */
+        test_fades(DAVY_DTYPE_BF16, 4e-2); /* bf16 on the CPU differs by 2.3e-2 with these generated weights */
     }
     close_gpus();
     return check_done();

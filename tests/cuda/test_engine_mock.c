@@ -1,5 +1,5 @@
-/* test_engine_mock.c - engines on the mock driver, which moves memory but computes nothing: that every way a run can end
- * leaves nothing behind, that steps are captured, that memory that is short makes tiles smaller. */
+/* test_engine_mock.c - engines on the mock driver, which copies memory but computes nothing. No end of a run leaks anything, steps are
+ * captured, and short memory makes tiles smaller. */
 #include <stdlib.h>
 
 #include "core/base/os.h"
@@ -134,7 +134,7 @@ static void test_failures(void) {
         }
         bench_close(&b, "allocation");
     }
-    for (int64_t at = 1; at < 20; at += 3) { /* an error of a kernel is the end of the device */
+    for (int64_t at = 1; at < 20; at += 3) { /* after an error of a kernel the device is lost */
         bench b;
         if (bench_open(&b, small(), 1, 0)) {
             const ask_for q = {.h = 90, .w = 120, .tiling = {.width = 32, .height = 24}};
@@ -161,7 +161,7 @@ static void test_failures(void) {
     bench_close(&b, "capture");
 }
 
-/* A device that has too little for the tiles says so before the first: nothing that has been computed is lost. */
+/* A device with too little memory for the tiles fails before the first one, so no computed tile is lost. */
 static void test_no_tile_lost(void) {
     for (int k = 0; k < 16; k++) {
         ask_for q = {.h = 150, .w = 160, .in_device = k % 2 == 1, .out_device = k / 2 % 2 == 1};
@@ -230,7 +230,7 @@ static dv_tensors *with_norms(void) {
     return fake_plksr((fake_plksr_spec){.real = 1, .nf = 16, .blocks = 2, .scale = 2, .k = 5, .gates = 1});
 }
 
-/* Passes over tiles that share means or norms: every way in and out, again and again; cancelled and short of memory in any of them. */
+/* Passes over tiles that share means or norms: every kind of input and output, repeated; cancelled or short of memory in any pass. */
 static void test_shared(dv_tensors *(*make)(void)) {
     for (int k = 0; k < 16; k++) {
         ask_for q = {.h = 70, .w = 81, .in_device = k % 2 == 1, .out_device = k / 2 % 2 == 1};
@@ -269,7 +269,7 @@ static void test_shared(dv_tensors *(*make)(void)) {
     }
 }
 
-typedef struct share { /* of a thread; what went wrong is counted there, checks are not for threads */
+typedef struct share { /* of one thread; it counts its failures here, because threads must not use CHECK */
     bench *b;
     int32_t index, failed;
 } share;
@@ -319,7 +319,7 @@ static void test_budget(void) {
     bench_close(&b, "budget");
 }
 
-/* What others hold of the device is in no budget. */
+/* Device memory held by other programs is in no budget. */
 static void test_full_device(void) {
     bench b;
     if (bench_open(&b, fake_compact(64, 4, 2), 1, (uint64_t)1 << 30)) {

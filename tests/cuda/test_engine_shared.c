@@ -1,5 +1,5 @@
-/* test_engine_shared.c - tiles that share a picture's means or norms, on the mock driver with kernels that call the plain
- * references: the whole picture's result, also where memory becomes too little for it. */
+/* test_engine_shared.c - tiles that share a picture's means or norms, on the mock driver with reference kernels. They give the whole
+ * picture's result, also if memory becomes too short for the whole picture. */
 #include "tests/cuda/batch_bench.h"
 
 static double furthest(const char *a, const char *b, uint64_t bytes) {
@@ -13,7 +13,7 @@ static double furthest(const char *a, const char *b, uint64_t bytes) {
     return most;
 }
 
-/* Tiles that share means, or norms, against the whole picture, alone and together, on one GPU and on two. */
+/* Tiles that share means or norms compared with the whole picture: one at a time and together, on one GPU and on two. */
 static void test_shared(dv_tensors *(*make)(void), int32_t means, int32_t norms, int32_t n_gpus) {
     ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 2, .h = 44, .w = 51, .tiling = {.width = -1}};
     bench b;
@@ -37,7 +37,7 @@ static void test_shared(dv_tensors *(*make)(void), int32_t means, int32_t norms,
     bench_close(&b, "shared");
 }
 
-/* Where the device has not enough for the whole picture, the sums begin anew with smaller tiles. */
+/* If the device has too little memory for the whole picture, the sums start again with smaller tiles. */
 static void test_means_retreat(void) {
     const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 1, .h = 170, .w = 150};
     bench b;
@@ -65,7 +65,7 @@ static void test_means_retreat(void) {
     bench_close(&b, "retreat of means");
 }
 
-/* The same of norms; and with still less tiles take their own. */
+/* The same for norms. With even less memory each tile uses its own norms. */
 static void test_norms_retreat(void) {
     const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 1, .h = 190, .w = 170};
     bench b;

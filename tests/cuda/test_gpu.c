@@ -49,7 +49,7 @@ static void test_out_of_memory(int no_pools) {
     OK(dv_gpu_alloc(g, DV_MEM_WEIGHTS, 100, "test", &p[0]));
     if (no_pools) {
         CHECK(dv_gpu_alloc(g, DV_MEM_WEIGHTS, 100, "test", &p[1]) == DAVY_E_NOMEM_DEVICE);
-    } else { /* asks again after a trim */
+    } else { /* the pool is trimmed, then the allocation is repeated */
         OK(dv_gpu_alloc(g, DV_MEM_WEIGHTS, 100, "test", &p[1]));
         dv_gpu_free(g, DV_MEM_WEIGHTS, p[1], 100);
     }
@@ -98,7 +98,7 @@ static void test_host_callbacks(void) {
     books.crooked = 0;
     CHECK(dv_gpu_used(g, DV_MEM_WORKSPACE) == 0 && books.allocs == books.frees);
     OK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, 4000, "test", &p));
-    m->sticky = 700; /* a lost device still gives the host its memory back */
+    m->sticky = 700; /* memory of a lost device is still returned to the host's device_free */
     CHECK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, 10, "test", &(void *){NULL}) == DAVY_E_DEVICE_LOST);
     dv_gpu_free(g, DV_MEM_WORKSPACE, p, 4000);
     CHECK(books.allocs == books.frees);
@@ -126,7 +126,7 @@ static void test_launch(void) {
         CHECK(q->base.launch(&q->base, &l) == 0);
     }
     CHECK(m->function_lookups == 1 && m->loads == 1);
-    memcpy(name, "other", 6); /* the same address, another function */
+    memcpy(name, "other", 6); /* another function name at the same address */
     CHECK(q->base.launch(&q->base, &l) == 0 && strcmp(last_launch()->function, "other") == 0);
     l = launch_of("alpha", "big");
     l.shared_bytes = 200 << 10;
@@ -136,7 +136,7 @@ static void test_launch(void) {
     CHECK(last_launch()->shared_bytes == 200 << 10 && last_launch()->cluster == 4 && last_launch()->overlap == 1);
     l.cluster = 16;
     CHECK(q->base.launch(&q->base, &l) == 0 && last_launch()->cluster == 16);
-    l.shared_bytes = 227 << 10; /* less the function's own */
+    l.shared_bytes = 227 << 10; /* the maximum, less the function's static part */
     CHECK(q->base.launch(&q->base, &l) == CU_INVALID_VALUE);
     l = launch_of("gamma", "x");
     CHECK(dv_gpu_check(g, q->base.launch(&q->base, &l), "a kernel") == DAVY_E_DEVICE && last_native() == 500);
@@ -173,7 +173,7 @@ static void test_reuse(void) {
     OK(dv_gpu_queue_take(g, NULL, &q[1]));
     OK(dv_gpu_queue_take(g, mine, &q[2]));
     CHECK(q[0] != q[1] && q[0]->stream != q[1]->stream && !q[0]->foreign && q[2]->foreign && q[2]->stream == mine);
-    CHECK(m->streams == 3); /* and the memory's */
+    CHECK(m->streams == 3); /* one of them is the stream for memory */
     dv_gpu_queue *first = q[0];
     dv_gpu_queue_give(q[0]);
     dv_gpu_queue_give(q[2]);
@@ -182,10 +182,10 @@ static void test_reuse(void) {
     OK(dv_gpu_queue_take(g, (void *)(uintptr_t)1, &q[0]));
     CHECK(q[0] == q[2] && q[0]->stream == (void *)(uintptr_t)1);
     CHECK(dv_gpu_capture_begin(q[0]) == DAVY_E_STATE);
-    close_gpu(g, "reuse"); /* also of what was not given back */
+    close_gpu(g, "reuse"); /* also frees queues that were not returned */
 }
 
-/* ---- trouble ---- */
+/* ---- failures ---- */
 
 static void test_lost(void) {
     dv_gpu *g = open_gpu(0);
@@ -205,7 +205,7 @@ static void test_lost(void) {
     CHECK(q->base.launch(&q->base, &l) == 0 && q->base.launch(&q->base, &l) == 0);
     CHECK(dv_gpu_queue_wait(q, NULL, NULL) == DAVY_E_DEVICE_LOST && last_native() == 719);
     SAYS("CUDA_ERROR_LAUNCH_FAILED");
-    m->sticky = 0; /* it stays lost whatever the driver says later */
+    m->sticky = 0; /* it stays lost, whatever the driver returns later */
     CHECK(q->base.launch(&q->base, &l) == 719);
     CHECK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, 64, "test", &p) == DAVY_E_DEVICE_LOST);
     CHECK(dv_gpu_upload(q, d, &byte, 1) == DAVY_E_DEVICE_LOST);
@@ -216,9 +216,9 @@ static void test_lost(void) {
     dv_gpu_free(g, DV_MEM_WORKSPACE, d, 64);
     dv_gpu_queue_give(q);
     dv_gpu_release(g);
-    CHECK(m->pushes == before && m->retained == 1); /* the driver was left alone */
+    CHECK(m->pushes == before && m->retained == 1); /* no driver calls were made */
     balanced("lost");
-    m->sticky = 719; /* as the driver has it: for this process for ever */
+    m->sticky = 719; /* a real driver keeps this error for the life of the process */
     g = NULL;
     CHECK(dv_gpu_open(&(dv_gpu_desc){.index = 0}, &g) == DAVY_E_DEVICE_LOST && g == NULL);
     SAYS("another process");
@@ -284,7 +284,7 @@ static void test_fork(void) {
     close_gpu(g, "fork");
 }
 
-/* Each allocation in host memory fails once, and everything after it: no crash, nothing left behind. */
+/* Each allocation in host memory fails once, together with all later ones: no crash, no leak. */
 static void test_no_host_memory(void) {
     int64_t n = 0;
     int whole = 0;

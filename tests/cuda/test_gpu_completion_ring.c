@@ -1,4 +1,4 @@
-/* test_gpu_completion_ring.c - numbers that a kernel writes into the host's memory, on the mock. */
+/* test_gpu_completion_ring.c - the completion ring of gpu.h, on the mock. */
 #include "kernels/lm.h"
 #include "tests/cuda/mock_use.h"
 #include "tests/lib/hooks.h"
@@ -22,7 +22,7 @@ static void enqueue(dv_gpu_queue *q, telling *t) {
     CHECK(q->base.launch(&q->base, &l) == 0);
 }
 
-/* Numbers `first` and on, two under way at a time. */
+/* Numbers from `first` on, two under way at a time. */
 static void talk(dv_gpu_queue *q, dv_gpu_completion_ring *told, uint32_t first) {
     telling t[20];
     for (uint32_t i = 0; i < 20; i++) {
@@ -42,7 +42,7 @@ static void test_told(int lazy) {
     dv_gpu_queue *q = NULL;
     dv_gpu_completion_ring *told = NULL;
     int32_t number = 0;
-    m->lazy = lazy; /* nobody tells anything before somebody sleeps */
+    m->lazy = lazy; /* lazy: the kernels run only when the host sleeps */
     OK(dv_gpu_queue_take(g, NULL, &q));
     OK(dv_gpu_completion_ring_create(g, &told));
     talk(q, told, 1);
@@ -55,7 +55,7 @@ static void test_told(int lazy) {
     close_gpu(g, lazy ? "told late" : "told");
 }
 
-/* A device that is lost tells nothing, and the host does not wait for ever. */
+/* A lost device writes no numbers, and the host does not wait forever. */
 static void test_lost(void) {
     dv_gpu *g = open_gpu(0);
     dv_gpu_queue *q = NULL;

@@ -1,5 +1,5 @@
-/* test_gpu_list.c - finding the driver and its devices, on the mock. A driver stays loaded for the life of a process, so
- * every way of finding one has a process of its own. */
+/* test_gpu_list.c - finds the driver and its devices, on the mock. A driver stays loaded for the life of a process, so each case has its
+ * own process. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ static void no_devices(void) {
     expect_none("finds no device");
 }
 
-/* Listed, with the reason. */
+/* The device is listed with a reason. */
 static void expect_reason(const char *words) {
     davy_device_info info;
     int32_t index = -1;
@@ -105,7 +105,7 @@ static void no_device_code(void) {
     expect_reason("has no device code");
 }
 
-/* Memory that is short while the driver is looked for is no answer: the next call looks again. */
+/* If memory runs out during the search for the driver, the next call searches again. */
 static void short_of_memory(void) {
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
     davy_device_info info;
@@ -131,7 +131,7 @@ static void init_short_of_memory(void) {
     OK(dv_gpu_find(NULL, "cuda:0", &index));
 }
 
-/* Another folder is tried after a failure; a driver beside the program wins over the system's. */
+/* After a failure another folder is tried. A driver beside the program is preferred to the system's. */
 static void library_dir(void) {
     char why[256] = "";
     char folder[] = MOCK_FOLDER "/driver-XXXXXX";
@@ -140,9 +140,9 @@ static void library_dir(void) {
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
     CHECK(symlink(MOCK_FOLDER "/libmock_cuda.so", path) == 0);
-    if (dv_gpu_count("/nowhere", why, sizeof why) == 0) { /* else this machine has a driver */
+    if (dv_gpu_count("/nowhere", why, sizeof why) == 0) { /* otherwise this machine has a driver */
         CHECK(dv_gpu_count(folder, why, sizeof why) == 2);
-        CHECK(dv_gpu_count(NULL, NULL, 0) == 2); /* loaded: whoever asks gets it */
+        CHECK(dv_gpu_count(NULL, NULL, 0) == 2); /* loaded: every caller gets it */
     }
     unlink(path);
     rmdir(folder);
@@ -204,7 +204,7 @@ static void listing(void) {
     CHECK(strcmp(info.name, "Mock GPU B") == 0 && strcmp(info.selector, "cuda:1") == 0 && info.reason[0] == '\0');
     CHECK(info.uuid[0] == 0x12 && info.uuid[2] == 0xff && info.driver_version == 13000);
     CHECK(info.features == (DAVY_FEATURE_FP16 | DAVY_FEATURE_BF16 | DAVY_FEATURE_INT8));
-    CHECK(info.memory_free_bytes == 0); /* unknown: no context yet */
+    CHECK(info.memory_free_bytes == 0); /* unknown, because there is no context yet */
     OK(dv_gpu_describe(NULL, 0, &info));
     CHECK((info.features & DAVY_FEATURE_FP8) != 0);
     CHECK(dv_gpu_describe(NULL, 2, &info) == DAVY_E_NOT_FOUND);
@@ -213,7 +213,7 @@ static void listing(void) {
     m->device[0].minor = 1;
     OK(dv_gpu_describe(NULL, 0, &info));
     CHECK(strstr(info.reason, "6.1") != NULL && strstr(info.reason, "7.5") != NULL);
-    expect_found("cuda", 1); /* the first that can be used */
+    expect_found("cuda", 1); /* the first usable device */
     expect_not_found("cuda:0", DAVY_E_DEVICE, "6.1");
     m->device[1].compute_mode = 2;
     expect_not_found("cuda:1", DAVY_E_DEVICE, "prohibited");

@@ -65,13 +65,13 @@ static void copy_2d(dv_gpu *g, dv_gpu_queue *q, uint64_t row, uint64_t rows, uin
 
 static void test_copies(int lazy) {
     static const uint64_t sizes[] = {1, 3, 4095, 4194303, 4194304, 4194305, 8388608, 12582913, 20000003};
-    m->lazy = lazy; /* a copy that happens late finds a stage that was used again too early */
+    m->lazy = lazy; /* lazy: a late copy would find a stage that was reused too early */
     dv_gpu *g = open_gpu(0);
     dv_gpu_queue *q = NULL;
     OK(dv_gpu_queue_take(g, NULL, &q));
     CHECK(dv_heap_used(heap, DV_MEM_WORKSPACE) == 0);
     copy_1d(g, q, 100);
-    CHECK(dv_heap_used(heap, DV_MEM_WORKSPACE) == 4 << 20); /* a second stage only when there is a second piece */
+    CHECK(dv_heap_used(heap, DV_MEM_WORKSPACE) == 4 << 20); /* a second stage is taken only for a second piece */
     for (size_t i = 0; i < DV_ARRAY_LEN(sizes); i++) {
         copy_1d(g, q, sizes[i]);
     }
@@ -86,10 +86,10 @@ static void test_copies(int lazy) {
     copy_2d(g, q, 9000001, 2, 9000001, 9000008);
     OK(dv_gpu_upload(q, NULL, NULL, 0));
     OK(dv_gpu_download_2d(q, &(dv_gpu_rows){.rows = 5}));
-    m->not_ready = 100000000; /* the wait ends up with the driver's own */
+    m->not_ready = 100000000; /* so the wait uses the driver's blocking wait */
     copy_1d(g, q, 9000000);
     m->not_ready = 0;
-    /* pinned memory is copied as it is */
+    /* pinned memory is copied directly */
     void *pinned = NULL;
     void *d = NULL;
     OK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, 9 << 20, "test", &d));
@@ -141,7 +141,7 @@ static void pin(dv_gpu *g, uint64_t bytes, dv_pinned *out, davy_result wanted) {
     }
 }
 
-/* Large memory is the process's own where the driver takes that; what is given back serves again. */
+/* Large memory is the process's own if the driver can register it. Freed blocks are reused. */
 static void test_pinned(int fail_register) {
     dv_heap *all = dv_heap_create(NULL, 3 * (uint64_t)LARGE);
     const dv_gpu_desc desc = {.index = 0, .heap = all};
@@ -163,7 +163,7 @@ static void test_pinned(int fail_register) {
     pin(g, LARGE, &c, DAVY_OK);
     CHECK(c.data != was);
     dv_gpu_unpin(g, &c);
-    pin(g, 2 * (uint64_t)LARGE - 6000, &c, DAVY_OK); /* what is idle goes first */
+    pin(g, 2 * (uint64_t)LARGE - 6000, &c, DAVY_OK); /* idle blocks are freed first */
     CHECK(m->registered == 2 * registered);
     dv_pinned none;
     pin(g, LARGE, &none, DAVY_E_BUDGET);
@@ -200,7 +200,7 @@ static void test_events(void) {
     float ms = -1;
     m->lazy = 1;
     OK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, 8, "test", &d));
-    memset(d, 9, 8); /* the mock's device memory is ours */
+    memset(d, 9, 8); /* the mock's device memory is host memory */
     OK(dv_gpu_queue_take(g, NULL, &q[0]));
     OK(dv_gpu_queue_take(g, NULL, &q[1]));
     OK(dv_gpu_event_create(g, true, &e[0]));
@@ -209,7 +209,7 @@ static void test_events(void) {
     CHECK(q[0]->base.clear(&q[0]->base, d, 8) == 0);
     OK(dv_gpu_event_record(e[1], q[0]));
     OK(dv_gpu_event_wait(q[1], e[1]));
-    OK(dv_gpu_download(q[1], host, d, 8)); /* comes after the clear of the other queue */
+    OK(dv_gpu_download(q[1], host, d, 8)); /* runs after the clear on the other queue */
     CHECK(host[0] == 0 && host[7] == 0);
     m->not_ready = 1;
     OK(dv_gpu_event_ready(e[1], &ready));
@@ -259,13 +259,13 @@ static void test_graphs(void) {
         CHECK(dv_gpu_capture_end(q, &graph) == (failures[i] == 2 ? DAVY_E_NOMEM_DEVICE : DAVY_E_DEVICE) &&
               graph == NULL);
         const int64_t before = m->launches;
-        CHECK(q->base.launch(&q->base, &l) == 0 && m->launches == before + 1); /* usable, and runs again */
+        CHECK(q->base.launch(&q->base, &l) == 0 && m->launches == before + 1); /* usable again, and work runs at once */
     }
     dv_gpu_free(g, DV_MEM_WORKSPACE, d, 64);
     close_gpu(g, "graphs");
 }
 
-/* Straight copies are asked for once in each direction. */
+/* Direct copies are requested once in each direction. */
 static void test_peers(int none) {
     dv_gpu *g[2] = {open_gpu(0), NULL};
     const dv_gpu_desc desc = {.index = 1};

@@ -1,4 +1,4 @@
-/* test_nvidia.c - cuDNN and cuBLASLt, mocked: found, refused, measured, and what of a convolution is done around them. */
+/* test_nvidia.c - mocked cuDNN and cuBLASLt: found, rejected, measured, and combined with davy's kernels around them. */
 #include "core/cuda/conv_nvidia.h"
 #include "core/host/device.h"
 #include "core/base/profile.h"
@@ -53,7 +53,7 @@ static dvk_view view_of(dvk_dtype type, int64_t c, int64_t pixel, uintptr_t at) 
 
 static float vector[64];
 
-/* 32 to 64 channels, bias. */
+/* A convolution from 32 to 64 channels with bias. */
 static dvk_conv2d_args conv_of(int32_t k) {
     return (dvk_conv2d_args){.x = view_of(DVK_BF16, 32, 32, 4096),
                              .y = view_of(DVK_BF16, 64, 64, 65536),
@@ -68,7 +68,7 @@ static dvk_conv2d_args conv_of(int32_t k) {
                              .compute = DVK_BF16};
 }
 
-/* Runs it; -1: no candidate, else launches of our own, less one for each run of the library that is missing. */
+/* Runs it. Returns the launches of davy's kernels, less one for each missing run of the library; -1: no candidate. */
 static int run_conv(dv_gpu *g, const dvk_conv2d_args *a, int *status) {
     int library = 0;
     const dvk_cuda_kernel *k = dv_conv_nvidia(a, dv_gpu_caps(g), &library);
@@ -119,7 +119,7 @@ static void test_around(void) {
     a.x.sn = 96 * 40;
     expect(g, "a slice", &a, 1, true);
     a = conv_of(1);
-    expect(g, "1x1", &a, 1, true); /* the bias, to 16 bits */
+    expect(g, "1x1", &a, 1, true); /* converts the bias to 16 bits */
     a.x.sw = 40;
     a.x.sh = 12 * 40;
     expect(g, "1x1 of a slice", &a, 1, true);
@@ -134,7 +134,7 @@ static void test_around(void) {
     a.y.w = 6;
     a.y.sh = 6 * 64;
     expect(g, "half size, padded behind", &a, 0, true);
-    a.y.h = 3; /* a row less than there could be */
+    a.y.h = 3; /* one row less than possible */
     expect(g, "half size, short", &a, 0, true);
     a.y.h = 2;
     expect(g, "half size, shorter still", &a, -1, false);
@@ -198,9 +198,9 @@ static void test_loading(void) {
     }
 }
 
-/* ---- measured ---- */
+/* ---- measuring ---- */
 
-/* Runs a network of 3x3 convolutions of 16 channels; whether cuDNN was in the profile. */
+/* Runs a network of 3x3 convolutions with 16 channels. Returns whether cuDNN was in the profile. */
 static bool run_network(dv_gpu *g, const char *where) {
     dv_services services = {.heap = heap, .log = &a_log, .gpus = &g, .n_gpus = 1, .profile = dv_profile_create()};
     dv_tensors *t = fake_compact(16, 2, 2);
@@ -216,7 +216,7 @@ static bool run_network(dv_gpu *g, const char *where) {
                        .out = planes(out, 3, 100, 120),
                        .in_mul = 1.0f,
                        .out_mul = 1.0f};
-    for (int i = 0; i < 3; i++) { /* the third is a captured graph */
+    for (int i = 0; i < 3; i++) { /* the third run launches a captured graph */
         CHECKF(dv_engine_run(engine, &w) == DAVY_OK, "%s: %s", where, last_error());
     }
     dv_profile_start(services.profile);
@@ -238,12 +238,12 @@ static bool run_network(dv_gpu *g, const char *where) {
 static void test_measured(void) {
     for (int fast = 0; fast < 2; fast++) {
         dv_gpu *g = open_with(FOLDER, true);
-        m->nvidia_ms = fast ? -0.5 : 0.5; /* with the launch behind it, less or more than one of ours */
+        m->nvidia_ms = fast ? -0.5 : 0.5; /* with the launch after it, less or more time than davy's kernel */
         CHECK(run_network(g, "measured") == (fast == 1));
         CHECKF(strstr(logged, "cuda/cudnn ") != NULL, "log: %s", logged);
         const int64_t runs = m->nvidia_runs;
         logged[0] = '\0';
-        m->nvidia_ms = fast ? 10.0 : -10.0; /* known by now */
+        m->nvidia_ms = fast ? 10.0 : -10.0; /* already measured */
         CHECK(run_network(g, "again") == (fast == 1));
         CHECK(strstr(logged, "cuda/cudnn ") == NULL && (m->nvidia_runs > runs) == (fast == 1));
         close_with(g, "measured");

@@ -1,6 +1,6 @@
-/* test_nvidia_device.c - convolutions of the cuDNN and cuBLASLt that this machine has, against the plain reference, with
- * all that is done around them. Passes without doing anything where there is no GPU or no library; they are looked for in
- * DAVY_TEST_NVIDIA first. DAVY_TEST_TIMES prints how long they and davy's own kernels take. */
+/* test_nvidia_device.c - convolutions with this machine's cuDNN and cuBLASLt, and davy's kernels around them, compared with the plain
+ * reference. Without a GPU or a library the test passes and does nothing. The folder DAVY_TEST_NVIDIA is searched first for the
+ * libraries. DAVY_TEST_TIMES prints their times and those of davy's own kernels. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static float number(void) {
 
 /* ---- memory of both sides ---- */
 
-typedef struct block { /* f32 for the reference; on the device of any type */
+typedef struct block { /* f32 for the reference, any type on the device */
     float *host;
     void *device;
     uint64_t bytes;
@@ -91,7 +91,7 @@ static dvk_view view_of(int64_t h, int64_t w, int64_t c, int64_t pixel) {
 
 typedef struct data {
     block x, y, res, weights, bias, slopes, scale, shift, stats;
-    dvk_conv2d_args ref, args; /* of the host, in f32; of the device, w not set */
+    dvk_conv2d_args ref, args; /* in host memory, f32; in device memory, w not set */
 } data;
 
 static void fill(const conv_case *c, data *d) {
@@ -162,7 +162,7 @@ static void run_reference(const data *d) {
     free(scratch);
 }
 
-/* Runs it `runs` times after once; microseconds of one, negative: failed. */
+/* Runs it once, then `runs` times. Returns the microseconds of one run; negative: failed. */
 static double run_on_device(const dvk_cuda_kernel *k, const data *d, int runs) {
     dvk_conv2d_args a = d->args;
     const uint64_t scratch_bytes = k->scratch_bytes != NULL ? k->scratch_bytes(&a, dv_gpu_caps(gpu)) + 256 : 256;
@@ -202,7 +202,7 @@ static double run_on_device(const dvk_cuda_kernel *k, const data *d, int runs) {
     return r == DAVY_OK ? (double)ms * 1e3 / (runs > 0 ? runs : 1) : -1.0;
 }
 
-/* The library's kernel with a plan for these arguments; NULL: none, which is said. */
+/* The library's kernel with a plan for these arguments. NULL: none; a message reports it. */
 static const dvk_cuda_kernel *planned(const char *what, const data *d) {
     int library = 0;
     const dvk_cuda_kernel *k = dv_conv_nvidia(&d->args, dv_gpu_caps(gpu), &library);
@@ -234,13 +234,13 @@ static void compare(const char *what, const conv_case *c, const data *d) {
     const double bound = c->dtype == DVK_BF16 ? 8e-3 : 1e-3;
     CHECKF(l2 < bound, "%s: differs by %g", what, l2);
     printf("%s: differs by %.2g\n", what, l2);
-    for (int64_t i = 0; i < y->h * y->w * y->sw; i++) { /* between its pixels nothing is written */
+    for (int64_t i = 0; i < y->h * y->w * y->sw; i++) { /* nothing is written between the pixels */
         if (i % y->sw >= y->c && dvk_load(got, c->dtype, i) != 0.0f) {
             CHECKF(false, "%s: writes between pixels", what);
             break;
         }
     }
-    if (c->stats) { /* of the first group: how many values, and their mean */
+    if (c->stats) { /* of the first group: number of values and mean */
         float partial[CHUNKS * GROUPS * 3];
         const int64_t width = y->c / GROUPS;
         double count = 0.0;

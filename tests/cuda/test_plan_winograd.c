@@ -1,6 +1,6 @@
-/* test_plan_winograd.c - plans for a GPU whose convolutions read transformed frames, computed step by step by the plain
- * references in the host's memory: the networks' numbers, and the same bits whole, in slices and frame by frame. */
-#include "tests/lib/interpret.h" /* what follows has variables of names that are parameters there */
+/* test_plan_winograd.c - GPU plans whose convolutions read transformed frames, computed step by step by the plain references in host
+ * memory. They give the networks' numbers, and the same bits whole, in slices and frame by frame. */
+#include "tests/lib/interpret.h" /* first, because later headers define variables with the names of its parameters */
 #include "tests/lib/time_networks.h"
 
 #include "tests/cuda/reference_kernels.h"
@@ -80,7 +80,7 @@ static slice slice_open(const machine *of, int64_t frames, bool continues, bool 
     }
     free(it.params);
     s.arena = dv_aligned_alloc(s.plan->arena_bytes + 64, 256);
-    memset(s.arena, 0xff, s.plan->arena_bytes); /* NaN: nothing of it is to be read before it is written */
+    memset(s.arena, 0xff, s.plan->arena_bytes); /* NaN: no value may be read before it is written */
     return s;
 }
 
@@ -111,7 +111,7 @@ static void move_pixels(const dvk_view *v, float *values, bool to_view) {
     }
 }
 
-/* Returns the frames that came out. */
+/* Returns the number of output frames. */
 static int64_t slice_run(const slice *s, char *state, float *in, float *out) {
     const dvk_view input = dv_view_at(s->plan->input, s->arena, s->plan->input_at);
     const dvk_view output = dv_view_at(s->plan->output, s->arena, s->plan->output_at);
@@ -133,7 +133,7 @@ static int64_t count_op(const dv_plan *p, const char *op) {
 
 /* ---- checks ---- */
 
-/* All of a clip, in a first slice of `first` and others of `next` frames. */
+/* Computes a clip in a first slice of `first` frames and others of `next` frames. */
 static void check_slices(const machine *of, const clip *x, const clip *whole, int64_t first, int64_t next) {
     machine other = *of;
     other.second = of->net->second && first == of->net->first;
@@ -165,7 +165,7 @@ static int64_t count_transformed(const dv_plan *p) {
     return count_op(p, "conv2d_winograd") + count_op(p, "conv2d_winograd_band");
 }
 
-/* What comes of all frames at once; expected NULL: nothing to compare with. */
+/* Computes all frames at once. expected: the numbers to compare with, or NULL. */
 static clip whole_of(const machine *of, const clip *x, const clip *like) {
     slice s = slice_open(of, x->t, false, false);
     clip y = clip_copy(like);
@@ -214,7 +214,7 @@ static void check_network(machine *of, double bound) {
     free(x.data);
 }
 
-/* ---- some plain, some not ---- */
+/* ---- some frames plain, some transformed ---- */
 
 static int64_t count_rings(const dv_rings *r) {
     int64_t n = 0;
@@ -224,7 +224,8 @@ static int64_t count_rings(const dv_rings *r) {
     return n;
 }
 
-/* What a room leaves plain does not pass it, as far as buffers lie without gaps; what stays plain does so in every plan. */
+/* A plan made for a limited arena stays within it, unless buffers leave gaps. The frames that it leaves plain are plain in every
+ * plan. */
 static void check_rooms(machine *of) {
     dv_plan *all = plan_of(of, of->net->first, false, true), *none = NULL;
     const int64_t most = count_op(all, "conv2d_winograd");
@@ -258,8 +259,8 @@ static void check_rooms(machine *of) {
     dv_plan_release(none);
 }
 
-/* The more a byte of weights is worth, the fewer frames are transformed, down to none; nothing asked, all of them. False: of
- * this network's no weights are larger. */
+/* The higher the value of a byte of weights, the fewer frames are transformed, down to none; at value 0 all are. False: this network has
+ * no weights that are larger in transformed form. */
 static bool check_worth(machine *of) {
     int64_t before = 0, transformed = 0;
     for (of->worth = 0.0; of->worth<1e3; of->worth = of->worth> 0.0 ? 4.0 * of->worth : 1e-4) {
@@ -276,7 +277,7 @@ static bool check_worth(machine *of) {
     return before > 0;
 }
 
-/* No plan of a whole clip, frame by frame or not, takes less than what its graph says that it must. */
+/* No plan of a whole clip, frame by frame or not, needs less than the lower bound of its graph. */
 static void check_least(machine *of) {
     for (int by_frame = 0; by_frame <= of->net->by_frame; by_frame++) {
         of->by_frame = by_frame == 1;
@@ -298,7 +299,7 @@ static void check_least(machine *of) {
     of->by_frame = false;
 }
 
-/* The candidates, every other one of them. */
+/* Every other candidate. */
 static dv_rings some_rings(machine *of, bool odd) {
     dv_rings some = {0};
     int64_t n = 0;
@@ -314,7 +315,7 @@ static dv_rings some_rings(machine *of, bool odd) {
     return n > 1 ? some : (dv_rings){0};
 }
 
-/* Whatever stays plain: whole, in slices, frame by frame. */
+/* For any set of plain frames: whole, in slices, frame by frame. */
 static void check_some(machine *of) {
     const int64_t frames = of->net->first + 2 * of->net->step;
     clip x = clip_new(frames, HEIGHT, WIDTH, of->net->in_c);
@@ -338,7 +339,7 @@ static void check_some(machine *of) {
     free(x.data);
 }
 
-/* ---- a network with zeros before its first frame, as Wan has it ---- */
+/* ---- a network with zeros before its first frame, such as Wan ---- */
 
 static dv_tensors *weights_zeros(void) {
     dv_tensors *t = fake_new();

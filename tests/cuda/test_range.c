@@ -1,5 +1,5 @@
-/* test_range.c - an autoencoder whose sums pass 65504 many times over, in F16 on the device and in F32 on the processor:
- * the same picture, nothing infinite. Skipped where no GPU can be used. */
+/* test_range.c - an autoencoder whose sums exceed 65504 many times over, in F16 on the device and in F32 on the CPU: the same picture, no
+ * infinities. Skipped without a usable GPU. */
 #include <math.h>
 
 #include "core/cuda/gpu.h"
@@ -8,7 +8,7 @@
 
 enum { Z = 4, SIDE = 24, FACTOR = 2, LARGE = 100000 };
 
-/* What the blocks add up becomes large. */
+/* The sums of the blocks become large. */
 static void enlarge(const dv_tensors *t, float *data) {
     for (int64_t i = 0; i < t->count; i++) {
         const dv_tensor_ref *ref = &t->refs[i];
@@ -21,7 +21,7 @@ static void enlarge(const dv_tensors *t, float *data) {
     }
 }
 
-/* A .safetensors file in memory; free() it. */
+/* A .safetensors file in memory; the caller frees it. */
 static unsigned char *write_weights(const dv_tensors *t, const float *data, uint64_t *bytes) {
     uint64_t payload = 0;
     for (int64_t i = 0; i < t->count; i++) {

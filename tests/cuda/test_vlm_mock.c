@@ -1,6 +1,6 @@
-/* test_vlm_mock.c - captioning on a GPU, without one: the mock driver's kernels are the references, so that everything but
- * the device code is what it is on a device, recorded steps and steps begun ahead too. What comes out must be what the CPU
- * makes of the same weights; memory that is short, errors and cancelling must leave nothing behind. */
+/* test_vlm_mock.c - GPU captioning without a GPU. The mock driver's kernels are the references, so everything except the device code is as
+ * on a device, including captured steps and steps begun ahead. The results must equal those of the CPU with the same weights. Short
+ * memory, errors and cancelling must leak nothing. */
 #include "tests/cuda/vlm_mock.h"
 #include "tests/lib/hooks.h"
 #include "tests/lib/distance.h"
@@ -19,7 +19,7 @@ static davy_result look(const fixture *f, uint32_t seed, int64_t width, dv_encod
     return r;
 }
 
-typedef struct said { /* of one model */
+typedef struct said { /* the output of one model */
     float vectors[64 * 64];
     int64_t tokens;
     float logits[3][VOCAB]; /* after the pictures, after one word, after a few */
@@ -49,7 +49,7 @@ static davy_result generate(dv_session *d, int64_t n, double temperature, int32_
     return dv_session_generate(d, &g, &tokens, &why);
 }
 
-/* Two pictures and words in pieces of `chunk`, an answer, a further question, an answer that is drawn, the first again. */
+/* Two pictures and words in chunks of `chunk`, an answer, a further question, a sampled answer, then the first question again. */
 static void talk(const fixture *f, int64_t chunk, said *out) {
     const dv_session_options o = {.context = 128, .chunk = chunk};
     dv_encoded seen[2] = {{.chat = {0}}};
@@ -75,7 +75,7 @@ static void talk(const fixture *f, int64_t chunk, said *out) {
     memcpy(out->logits[0], dv_session_logits(d), sizeof out->logits[0]);
     const dv_session_mark mark = dv_session_now(d);
     CHECK_OK(generate(d, 6, 0, out->ids[0]));
-    CHECK_OK(generate(d, 6, 0, out->ids[0] + 6)); /* and goes on */
+    CHECK_OK(generate(d, 6, 0, out->ids[0] + 6)); /* the answer continues */
     CHECK_OK(dv_session_feed(d, (const int32_t[]){4}, 1, NULL, 0));
     CHECK_OK(dv_session_feed(d, (const int32_t[]){2}, 1, NULL, 0));
     memcpy(out->logits[1], dv_session_logits(d), sizeof out->logits[1]);
@@ -116,7 +116,7 @@ static void test_same(bool qwen3, dvk_dtype compute, dv_vlm_format format, doubl
         talk(&p.gpu, 0, &gpu);
         compare(&gpu, &cpu, bound, "at once");
         CHECK(dv_gpu_used(p.device, DV_MEM_WORKSPACE) == 0);
-        m->lazy = 1; /* nothing happens before somebody waits for it */
+        m->lazy = 1; /* work is done only when the program waits for it */
         talk(&p.gpu, 11, &gpu);
         m->lazy = 0;
         compare(&gpu, &cpu, bound, "in pieces, late");
@@ -124,7 +124,7 @@ static void test_same(bool qwen3, dvk_dtype compute, dv_vlm_format format, doubl
     vlm_mock_end(&p, "same");
 }
 
-/* ---- ends ---- */
+/* ---- failures ---- */
 
 static davy_result whole(const fixture *f) {
     dv_encoded seen = {.chat = {0}};
@@ -144,10 +144,10 @@ static davy_result whole(const fixture *f) {
     return r;
 }
 
-/* Host and device memory that ends at any place. A smaller picture is tried where there is one. */
+/* Host and device memory that runs out at any place. If a smaller picture is possible, it is tried. */
 static void test_memory(bool qwen3) {
     pair p;
-    m->no_pools = 1; /* a pool is asked twice */
+    m->no_pools = 1; /* with a pool each failing allocation is tried twice */
     if (vlm_mock_start(&p, qwen3, DVK_BF16, DV_VLM_NARROW)) {
         davy_result r = DAVY_E_NOMEM_HOST;
         for (int64_t n = 0; r < 0 && n < 3000; n++) {
@@ -206,7 +206,7 @@ static bool make_room(void *user) {
     return had;
 }
 
-/* A budget that the longest context does not fit in, unless somebody has memory to spare. */
+/* A budget too small for the longest context, unless another holder can spare memory. */
 static void test_smaller(void) {
     pair p;
     dv_session *d = NULL;
@@ -263,7 +263,7 @@ static void test_cancel(void) {
     vlm_mock_end(&p, "cancelled");
 }
 
-/* The context ends where a step could still be begun ahead. */
+/* The context is full at a place where a step could still be begun ahead. */
 static void test_full(void) {
     pair p;
     dv_session *d = NULL;
@@ -284,7 +284,7 @@ static void test_full(void) {
     vlm_mock_end(&p, "full");
 }
 
-/* A long context: steps are made for as many tokens as there are, and anew when they become more, or far fewer. */
+/* A long context: steps are made for the current number of tokens, and again when it grows or becomes far smaller. */
 static void test_limit(void) {
     pair p;
     dv_session *d = NULL;
@@ -316,7 +316,7 @@ static void test_limit(void) {
     vlm_mock_end(&p, "limit");
 }
 
-/* A driver that records nothing still computes; a device that is lost says so, everywhere, and all can be given back. */
+/* A driver that cannot capture still computes. A lost device is reported by every call, and everything can be released. */
 static void test_device(void) {
     pair p;
     dv_encoded seen = {.chat = {0}};
@@ -359,7 +359,7 @@ int main(void) {
     test_same(true, DVK_F32, DV_VLM_AS_STORED, 1e-5);
     test_same(false, DVK_BF16, DV_VLM_NARROW, 3e-2);
     test_same(true, DVK_BF16, DV_VLM_NARROW, 3e-2);
-    test_same(false, DVK_F32, DV_VLM_INT4, 1e-2); /* towers are bf16 there, f32 here */
+    test_same(false, DVK_F32, DV_VLM_INT4, 1e-2); /* the vision tower is bf16 on the GPU, f32 on the CPU */
     test_same(true, DVK_F32, DV_VLM_INT8, 1e-2);
     test_same(true, DVK_BF16, DV_VLM_INT8, 6e-2);
     test_memory(false);

@@ -1,5 +1,5 @@
-/* test_vlm_mock_rows.c - many rows at a time on a GPU, without one: batches over pages, and tokens that are looked up. The mock
- * driver's kernels sum each row by itself, so that all must say what a dialogue says, bit for bit. */
+/* test_vlm_mock_rows.c - many rows at a time on the mock GPU: batches over pages, and tokens that are looked up. The mock driver's kernels
+ * sum each row separately, so every row must equal a single dialogue, bit for bit. */
 #include "tests/lib/vlm_lookup.h"
 #include "tests/lib/vlm_together.h"
 #include "tests/cuda/vlm_mock.h"
@@ -8,7 +8,7 @@
 static void test_together(bool qwen3, int64_t chunk, dv_vlm_format format, int lazy) {
     pair p;
     if (vlm_mock_start(&p, qwen3, DVK_F32, format)) {
-        m->lazy = lazy; /* nothing happens before somebody waits for it */
+        m->lazy = lazy; /* work is done only when the program waits for it */
         test_ways(&p.gpu, chunk, 14);
         m->lazy = 0;
         CHECK(dv_gpu_used(p.device, DV_MEM_WORKSPACE) == 0);
@@ -26,12 +26,12 @@ static void test_found(bool qwen3, int lazy) {
     vlm_mock_end(&p, "looked up");
 }
 
-/* ---- ends ---- */
+/* ---- failures ---- */
 
-/* Host and device memory that ends at any place, launches that fail. */
+/* Host and device memory that runs out at any place, and launches that fail. */
 static void test_ends(bool qwen3) {
     pair p;
-    m->no_pools = 1; /* a pool is asked twice */
+    m->no_pools = 1; /* with a pool each failing allocation is tried twice */
     question *questions = calloc(3, sizeof *questions);
     bool ok = vlm_mock_start(&p, qwen3, DVK_F32, DV_VLM_AS_STORED) && CHECK(questions != NULL);
     for (int i = 0; ok && i < 3; i++) {

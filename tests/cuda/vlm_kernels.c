@@ -1,7 +1,7 @@
 /* vlm_kernels.c - see vlm_kernels.h. */
 #include "tests/cuda/vlm_kernels.h"
 
-typedef struct vlm_call { /* kept for the whole test: a graph may come back to it */
+typedef struct vlm_call { /* kept for the whole test: a graph may run it again */
     const char *op;
     union {
         dvk_linear_args linear;
@@ -124,7 +124,7 @@ static int vlm_enqueue(const char *op, const void *args, size_t bytes, dvk_queue
     X(candidates, candidates)                                                                                          \
     X(patches, patches)
 
-/* Some memory to work in, which they do not touch. */
+/* A scratch size; the mock kernels do not use the memory. */
 static size_t vlm_scratch(const void *args, const dvk_cuda_caps *caps) {
     (void)args;
     (void)caps;

@@ -1,5 +1,5 @@
-/* vlm_kernels.h - the ops of captioning models as kernels of the mock driver: each launch calls the plain reference, when
- * the stream comes to it, with the arguments as they were when it was enqueued, also out of a recorded graph. */
+/* vlm_kernels.h - the ops of captioning models as kernels of the mock driver. Each launch calls the plain reference when the stream
+ * reaches it, also in a captured graph. It uses the arguments from the time of the enqueue. */
 #ifndef DV_TESTS_VLM_KERNELS_H
 #define DV_TESTS_VLM_KERNELS_H
 
@@ -14,7 +14,7 @@
 
 void vlm_calls_free(void);
 
-/* For programs linked with -Wl,--wrap=dvk_cuda_choose: these kernels instead of the library's, while vlm_chooses. */
+/* For programs linked with -Wl,--wrap=dvk_cuda_choose: while vlm_chooses is set, these kernels replace the library's. */
 extern bool vlm_chooses;
 
 #endif

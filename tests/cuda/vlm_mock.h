@@ -1,4 +1,4 @@
-/* vlm_mock.h - one captioning model twice: on the CPU, and on the mock driver's device. */
+/* vlm_mock.h - one captioning model loaded twice: on the CPU, and on the mock driver's device. */
 #ifndef DV_TESTS_VLM_MOCK_H
 #define DV_TESTS_VLM_MOCK_H
 
@@ -7,7 +7,7 @@
 #include "tests/cuda/vlm_kernels.h"
 #include "tests/lib/hooks.h"
 
-typedef struct pair { /* the same model twice */
+typedef struct pair { /* the same model on both */
     fixture cpu, gpu;
     dv_gpu *device;
 } pair;
