@@ -7,7 +7,7 @@
 #include "kernels/op.h"
 
 /* Nearest x 2 and a 3x3 convolution equal four 2x2 convolutions of the small picture, one per parity of the output
- * pixel. `phased` arguments bring the weights of these four convolutions. */
+ * pixel. `phased` arguments hold the weights of these four convolutions. */
 static inline int conv_by_phases(const dvk_conv2d_args *a) {
     return a->upsample == 2 && a->kh == (a->phased ? 2 : 3) && a->kw == a->kh && a->stride == 1 && a->pad_top == 1 &&
            a->pad_left == 1 && a->epi.shuffle <= 1 && a->y.h == 2 * a->x.h && a->y.w == 2 * a->x.w;

@@ -108,7 +108,7 @@ enum {
     DVK_COMPUTES_BF16 = 8,
     DVK_COMPUTES_FP8 = 16,  /* 16-bit values, products of E4M3; only on request */
     DVK_COMPUTES_INT8 = 32, /* 16-bit values, products of 8-bit integers; only on request */
-    DVK_COMPUTES_ANY = 15   /* moves data, or computes in f32 whatever the storage */
+    DVK_COMPUTES_ANY = 15   /* moves data, or computes in f32 for every storage type */
 };
 
 extern const dvk_cuda_kernel *const dvk_cuda_kernels[];

@@ -10,7 +10,7 @@ typedef struct place {
 } place;
 
 static double clamped(double v, int64_t size) {
-    return fmin(fmax(v, 0.0), (double)(size - 1)); /* a NaN gives 0 */
+    return fmin(fmax(v, 0.0), (double)(size - 1)); /* NaN becomes 0 */
 }
 
 /* Sample position of output pixel (oy, ox) in group g. */

@@ -61,7 +61,7 @@ static double measured(const kc_peak *peak) {
     return best;
 }
 
-/* The best rate that a kernel of this precision could reach with what --cpu allows. */
+/* The best rate that a kernel of this precision could reach with the instruction sets of --cpu. */
 static double peak_gflops(uint32_t cpu, dvk_dtype compute) {
     static double known[8];
     double best = 0.0;

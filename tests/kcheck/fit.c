@@ -214,7 +214,7 @@ void kc_fit_name(char *to, size_t bytes, int32_t sm, const char *device) {
         size_t length = strcspn(at, " -");
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         if (strstr(word, "GB") != NULL || strcmp(word, "PCIe") == 0 || strncmp(word, "SXM", 3) == 0) {
-            return; /* compiler settings, not terms */
+            return; /* memory size and form factor are not part of the name */
         }
         if (length > 0 && strcmp(word, "NVIDIA") != 0 && strcmp(word, "GeForce") != 0) {
             n += snprintf(to + n, bytes - (size_t)n, "_%s", word);

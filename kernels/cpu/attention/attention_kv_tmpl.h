@@ -3,8 +3,8 @@
  * Many queries: a unit is one key head and a run of tokens. The lanes of its panels hold all query heads of that head,
  * token by token, so that they share each block of keys. Scores that a lane must not see become -inf between product
  * and softmax.
- * Few queries: a unit is some query heads of one token and key head; the lanes hold channels. Rows with a sequence
- * number always take this path row by row, so that their bits do not depend on the other rows of the call. */
+ * Few queries: a unit is some query heads of one token and key head; the lanes hold channels.
+ * If in.sequence is set, each row runs as in a call of one row. Its bits do not depend on the other rows. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_vec.h"
 #include "kernels/paging.h"
@@ -22,7 +22,7 @@ typedef struct akv_size {
 } akv_size;
 
 typedef struct akv_lane {
-    int32_t first, last; /* keys it sees */
+    int32_t first, last; /* visible keys */
 } akv_lane;
 
 static akv_size akv_sizes(const dvk_attention_kv_args *a) {

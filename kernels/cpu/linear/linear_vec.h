@@ -99,7 +99,7 @@ static inline int32_t lv_to_bytes(const float *x, float scale, int8_t *to) {
 }
 
 #if defined(__AVX512VNNI__)
-enum { LV_SIGNED = 0 }; /* 1 if lv_dot takes bytes without the sign offset */
+enum { LV_SIGNED = 0 }; /* 1 if lv_dot_offset removes the offset of signed bytes */
 
 /* sum + the four products of u (unsigned bytes) and s (signed) */
 static inline lin_ivec lv_dot(lin_ivec sum, lin_ivec u, lin_ivec s) {

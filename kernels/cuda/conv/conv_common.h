@@ -32,10 +32,8 @@ typedef struct dvk_conv_epi {
     int32_t c_out;
     /* y and all residuals have the kernel's type, are aligned and have whole groups of eight channels; no shuffle */
     int32_t fast;
-    int32_t
-        /* shuffle by 2 or 4 to pixels of up to 4 channels of the kernel's type, with padding to eight that may be
-         * written */
-        whole;
+    /* shuffle by 2 or 4 to pixels of up to 4 channels of the kernel's type, with padding to eight that may be written */
+    int32_t whole;
     int32_t step; /* of output pixels: 2 if a launch computes four phases of an upsampled picture */
 } dvk_conv_epi;
 

@@ -11,7 +11,7 @@ CONV_DEVICE void conv_wait_for_launch_ahead() {
 #endif
 }
 
-/* d += a * b over 32 bytes of k: one instruction, or two where they are shorter. */
+/* d += a * b over 32 bytes of k: one instruction, or two shorter ones. */
 template <class T> struct conv_mma;
 
 template <> struct conv_mma<conv_half> {

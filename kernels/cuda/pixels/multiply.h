@@ -1,4 +1,4 @@
-/* multiply.h - what multiply.c passes to multiply.cu. */
+/* multiply.h - parameters that multiply.c passes to multiply.cu. */
 #ifndef DVK_CUDA_MULTIPLY_H
 #define DVK_CUDA_MULTIPLY_H
 

@@ -125,7 +125,7 @@ const dvk_cuda_kernel dvk_swin_packers[DVK_SWIN_MATRICES] = {
     [DVK_SWIN_MATRIX_WINDOW16_OUT] = PACKS("norm_window", window16_out),
 };
 
-/* ---- what is supported ---- */
+/* ---- supported arguments ---- */
 
 /* 1 if all pictures have one pixel pitch and the last octet of channels may be read. y may be written if its octet is
  * padding. */
