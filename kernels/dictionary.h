@@ -36,7 +36,7 @@ typedef struct dvk_order_args {
     dvk_view s, y;
 } dvk_order_args;
 
-/* "gather": pixel t of y is pixel order[t] of x, times scale[c] where that is not NULL.
+/* "gather": pixel t of y is pixel order[t] of x, times scale[c] if scale is not NULL.
  * "scatter": pixel order[t] of y is pixel t of x, for each t below the number of y's pixels. */
 typedef struct dvk_gather_args {
     dvk_view x, order, y;

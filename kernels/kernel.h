@@ -48,7 +48,7 @@ extern const int32_t dvk_kernel_count;
  * kernels). Falls back to the reference; NULL only for an unknown op. */
 const dvk_kernel *dvk_choose(const char *op, const void *args, uint32_t cpu, dvk_dtype compute);
 
-/* By name, for tests; NULL where this build has none. */
+/* Finds a kernel by name, for tests; NULL: not in this build. */
 const dvk_kernel *dvk_find(const char *op, const char *variant);
 
 #endif

@@ -77,8 +77,7 @@ typedef struct dvk_epilogue {
      * overwrite the gaps between its pixels. */
     int64_t shuffle;
     const float *res_scale; /* [c], second factor of a residual of y's size behind a shuffle. NULL: 1 */
-    /* CUDA only, kernels with stores(): the result goes to this picture as "store" writes it. Its view equals y but for
-     * the data pointer; y is not written. NULL: the result goes to y. */
+    /* CUDA only, kernels with stores(): the result goes to this picture as "store" writes it. Its view equals y except for the data pointer; y is not written. NULL: the result goes to y. */
     const struct dvk_convert_args *store;
     const float *gate_w, *gate_bias; /* gate 3: [c][c], and [c] or NULL */
 } dvk_epilogue;

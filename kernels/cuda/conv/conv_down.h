@@ -20,7 +20,7 @@ enum {
 };
 
 typedef struct dvk_conv_down {
-    dvk_conv_wgmma of; /* the 3 x 3, as far as tile code needs it; y: one map for each parity of rows and columns */
+    dvk_conv_wgmma of; /* the 3 x 3: the fields that tile code reads; y: one map for each parity of rows and columns */
     dvk_wgmma_map z;
     dvk_conv_epi epi; /* of z */
     const float *w, *w_down;

@@ -1,5 +1,5 @@
-/* conv_wgmma_epilogue.cuh - the epilogue of a sum, and moves of 16 bytes of eight channels between the fragments of a
- * warp, a few hundred bytes of its shared memory, and a picture. */
+/* conv_wgmma_epilogue.cuh - the epilogue of a sum. It also moves 16 bytes of eight channels between the fragments of a warp,
+ * a few hundred bytes of its shared memory, and a picture. */
 #ifndef DVK_CUDA_CONV_WGMMA_EPILOGUE_CUH
 #define DVK_CUDA_CONV_WGMMA_EPILOGUE_CUH
 

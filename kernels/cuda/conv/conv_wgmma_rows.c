@@ -109,7 +109,8 @@ static int64_t rows_of(const dvk_conv2d_args *a, const dvk_conv_rows *p, int32_t
     return blocks_of(p->out_h, segments) + (cuts_edges(a, p) ? 1 : 2);
 }
 
-/* Selects the number of jobs per strip: the fewest rows of the busiest warpgroup, then the fewest in total. */
+/* Selects the number of jobs per strip: minimises the rows of the busiest warpgroup, the sum of those with and without
+ * the extra rows of jobs. */
 static void divide(const dvk_conv2d_args *a, dvk_conv_rows *p, int64_t warpgroups) {
     const int64_t strips = (int64_t)p->n * p->strips;
     double best = 1e30;
@@ -240,7 +241,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     row += p.gate_bytes > 0 ? TERM(gate) : 0.0;
     row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? TERM(any) * outputs : 0.0;
     const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) *
-                        (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* the remaining latency */
+                        (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* more than three only fill waits */
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);

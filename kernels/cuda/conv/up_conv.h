@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct dvk_up_conv {
-    dvk_conv_wgmma of; /* the 3 x 3, as far as tile code and stores need it; res[0]: the addend */
+    dvk_conv_wgmma of; /* the 3 x 3: the fields that tile code and stores read; res[0]: the addend */
     const float *scale, *w_up, *b_up, *w;
     float slope_up;
 } dvk_up_conv;

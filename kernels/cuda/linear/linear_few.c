@@ -1,5 +1,5 @@
 /* linear_few.c - host side of "linear" for few rows. W is read once, from memory into registers, for up to eight tokens
- * at a time. It runs on every device; linear_stream.c is faster where it is supported. */
+ * at a time. It runs on every device; linear_stream.c is faster on the devices that support it. */
 #include "kernels/cuda/linear/linear_few.h"
 
 #include <stdbool.h>
