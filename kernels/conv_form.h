@@ -1,6 +1,5 @@
 /* conv_form.h - convolutions that run as other convolutions: matrix products over a line of pixels, and nearest x 2
- * before 3 x 3 as four of 2 x 2. If blocks are cut from the result (int8.h), this form is part of the op's definition.
- */
+ * before 3 x 3 as four of 2 x 2. If blocks are cut from the result (int8.h), this form is part of the op's definition. */
 #ifndef DVK_CONV_FORM_H
 #define DVK_CONV_FORM_H
 

@@ -7,8 +7,7 @@
 
 /* scale = sigmoid(w_out relu(w_in m + b_in) + b_out), m = the sum of the rows of `sums`, divided by `pixels`.
  * scaled[i] = w[i] * scale[channel[i]] for `count` values of the 16-bit type `dtype`; the channel numbers are stored in
- * that type. count is a multiple of 8. Each aligned group of eight values belongs to consecutive channels or is zero.
- */
+ * that type. count is a multiple of 8. Each aligned group of eight values belongs to consecutive channels or is zero. */
 typedef struct dvk_excite_args {
     const float *sums;          /* [rows][c] */
     const float *w_in, *b_in;   /* [hidden][c]; [hidden] or NULL */

@@ -77,7 +77,8 @@ typedef struct dvk_epilogue {
      * overwrite the gaps between its pixels. */
     int64_t shuffle;
     const float *res_scale; /* [c], second factor of a residual of y's size behind a shuffle. NULL: 1 */
-    /* CUDA only, kernels with stores(): the result goes to this picture as "store" writes it. Its view equals y except for the data pointer; y is not written. NULL: the result goes to y. */
+    /* CUDA only, kernels with stores(): the result goes to this picture as "store" writes it. Its view equals y except
+     * for the data pointer; y is not written. NULL: the result goes to y. */
     const struct dvk_convert_args *store;
     const float *gate_w, *gate_bias; /* gate 3: [c][c], and [c] or NULL */
 } dvk_epilogue;
@@ -215,8 +216,7 @@ typedef struct dvk_channel_attention_args {
 } dvk_channel_attention_args;
 
 /* "depthwise", with s = stride (0: 1):
- *     y[n,oy,ox,c] = epi( sum_{ky,kx} w[ky * kw + kx][c] * pro(x)[n, oy * s + ky - pad_top, ox * s + kx - pad_left, c] )
- */
+ *     y[n,oy,ox,c] = epi( sum_{ky,kx} w[ky * kw + kx][c] * pro(x)[n, oy * s + ky - pad_top, ox * s + kx - pad_left, c] ) */
 typedef struct dvk_depthwise_args {
     dvk_view x, y;
     const float *w; /* [kh * kw][c] */

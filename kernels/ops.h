@@ -1,5 +1,4 @@
-/* ops.h - the union of the arguments of every op, and the properties of an op by its name. Both are made from ops.def.
- */
+/* ops.h - the union of the arguments of every op, and the properties of an op by its name. Both are made from ops.def. */
 #ifndef DVK_OPS_H
 #define DVK_OPS_H
 

@@ -1,6 +1,5 @@
 /* winograd_band.h - the op "conv2d_winograd_band": conv2d_winograd (op.h) for a band of rows. It needs only the
- * transformed rows of that band. The transform, which is 1.5 times the picture, is therefore never stored as a whole.
- */
+ * transformed rows of that band. The transform, which is 1.5 times the picture, is therefore never stored as a whole. */
 #ifndef DVK_WINOGRAD_BAND_H
 #define DVK_WINOGRAD_BAND_H
 

@@ -1,6 +1,5 @@
 /* conv_int8.c - reference of the convolution with products of 8-bit integers, exactly as kernels/int8.h defines it. One
- * unit is a block of the result. Packed weights: units u, [phase][output], then integers, [phase][output][tap][input].
- */
+ * unit is a block of the result. Packed weights: units u, [phase][output], then integers, [phase][output][tap][input]. */
 #include "kernels/int8.h"
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"

@@ -12,8 +12,7 @@ static inline void dvk_put(const dvk_view *v, int64_t n, int64_t y, int64_t x, i
     dvk_store(v->data, v->dtype, dvk_at(v, n, y, x) + c, value);
 }
 
-/* Every element is read before it is written. The result may alias an input if `element` reads only its own position.
- */
+/* Every element is read before it is written. The result may alias an input if `element` reads only its own position. */
 static inline void dvk_each(const void *args, const dvk_view *to, int64_t first, int64_t last,
                             float (*element)(const void *args, int64_t n, int64_t y, int64_t x, int64_t c)) {
     for (int64_t unit = first; unit < last; unit++) {

@@ -1,6 +1,5 @@
 /* norm.c - references of "group_norm_stats" and "group_norm_finish": mean and sum of squared differences per chunk of
- * rows and group, then their merge into one scale and shift per channel. Two passes over a chunk are exact and simple.
- */
+ * rows and group, then their merge into one scale and shift per channel. Two passes over a chunk are exact and simple. */
 #include <math.h>
 
 #include "kernels/kernel.h"

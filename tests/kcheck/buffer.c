@@ -1,6 +1,5 @@
 /* buffer.c - random numbers and the guarded memory of problems. On POSIX, a page without access directly follows the
- * data of every other buffer and precedes that of the rest. A read out of bounds therefore stops the case in any build.
- */
+ * data of every other buffer and precedes that of the rest. A read out of bounds therefore stops the case in any build. */
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1 /* MAP_ANONYMOUS */
 #endif

@@ -1,5 +1,6 @@
-/* cases_cuda.c - problems for CUDA kernels only, and the shapes that a GPU is timed on. They cover the wide layers of the KL VAE with statistics, shuffles in the epilogue of a convolution, and mixes of
- * 16-bit types and f32. They also cover chunks of statistics of any size and attention with large heads. */
+/* cases_cuda.c - problems for CUDA kernels only, and the shapes that a GPU is timed on. They cover the wide layers of
+ * the KL VAE with statistics, shuffles in the epilogue of a convolution, and mixes of 16-bit types and f32. They also
+ * cover chunks of statistics of any size and attention with large heads. */
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"

@@ -1,5 +1,4 @@
-/* check.c - kcheck --test: runs every problem on every kernel that supports it, against the reference of its precision.
- */
+/* check.c - kcheck --test: runs every problem on every kernel that supports it, against the reference of its precision. */
 #include <stdio.h>
 #include <string.h>
 

@@ -37,8 +37,7 @@ static const struct {
     /* Steps of a 254th of the range of the values around a pixel: 1.2e-2 for normal ones, up to three times that if a
      * few are much larger than the others. */
     {KC_SUMS, DVK_INT8, "ref/int8", {.l2 = 3e-2, .abs = 2e-1, .rel = 4e-2}},
-    /* Against the INT8 reference: sums are exact. Only pixels near a half differ, behind a prologue of the same type.
-     */
+    /* Against the INT8 reference: sums are exact. Only pixels near a half differ, behind a prologue of the same type. */
     {KC_SUMS, DVK_INT8, "cpu/", {.l2 = 2e-4, .abs = 2e-3, .rel = 1e-4}},
     {KC_SUMS, DVK_INT8, "", {.l2 = 1e-2, .abs = 8e-2, .rel = 1e-2}},
     {KC_SOFTMAX, DVK_F32, "", {.l2 = 2e-6, .abs = 2e-5, .rel = 4e-6}},

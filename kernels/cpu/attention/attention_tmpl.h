@@ -37,8 +37,7 @@ typedef struct att_block { /* a block of keys as the products read them */
     int64_t k_pitch, v_pitch, keys;
 } att_block;
 
-/* C[rows][ATT_Q] = C * factor + sum over depth of A * B; A(row, i) = a[row * a_row + i * a_step], B = b[depth][ATT_Q].
- */
+/* C[rows][ATT_Q] = C * factor + sum over depth of A * B; A(row, i) = a[row * a_row + i * a_step], B = b[depth][ATT_Q]. */
 typedef struct att_product {
     const float *a, *b;
     float *c;

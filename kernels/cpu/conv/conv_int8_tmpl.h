@@ -279,8 +279,7 @@ static int64_t i8_pack_units(const void *args) {
     return p.panels * p.form.phases;
 }
 
-/* Packs output o, or zeros behind the last: its integers, `wide` slots apart, its unit and the correction of its sums.
- */
+/* Packs output o, or zeros behind the last: its integers, `wide` slots apart, its unit and the correction of its sums. */
 static void i8_pack_output(const dvk_conv2d_args *a, const i8_plan *p, const float *w, int64_t o, int32_t phase,
                            char *to, int64_t wide, float *unit) {
     const int64_t taps = p->form.args.kh * p->form.args.kw, each = p->slots * I8_SLOT;

@@ -1,5 +1,4 @@
-/* dysample.c - "dysample" in portable C. The sample position of a pixel is computed once for all channels of a group.
- */
+/* dysample.c - "dysample" in portable C. The sample position of a pixel is computed once for all channels of a group. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"

@@ -1,6 +1,5 @@
 /* conv_vec_avx2.h - the vector type of the convolution templates on AVX2 + FMA + F16C: 8 floats. A load or store of n
- * elements touches exactly those, so that tails never read behind a view. Includers are compiled with the AVX2 flags.
- */
+ * elements touches exactly those, so that tails never read behind a view. Includers are compiled with the AVX2 flags. */
 #ifndef DVK_CONV_VEC_AVX2_H
 #define DVK_CONV_VEC_AVX2_H
 

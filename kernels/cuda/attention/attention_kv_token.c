@@ -1,6 +1,5 @@
 /* attention_kv_token.c - host side of "attention_kv" for few queries over a 16-bit cache on mma.sync. If positions are
- * in device memory, the grid is sized for the maximum, and the kernel cuts each query into as many pieces as it needs.
- */
+ * in device memory, the grid is sized for the maximum, and the kernel cuts each query into as many pieces as it needs. */
 #include <math.h>
 #include <stdio.h>
 
@@ -46,8 +45,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            a->m <= 4096 && dvk_attention_kv_even(&a->k, a->kv_heads, 8) && dvk_attention_kv_even(&a->v, a->kv_heads, 8);
 }
 
-/* The time of a block for 128 positions; all blocks together are limited by the rate of the memory or of the L2 cache.
- */
+/* The time of a block for 128 positions; all blocks together are limited by the rate of the memory or of the L2 cache. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const shape s = shape_of(a, caps);

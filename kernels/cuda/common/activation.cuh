@@ -1,6 +1,5 @@
 /* activation.cuh - the transcendental activations of op.h with two instructions of the special function unit each. The
- * relative error is about 1e-6; for GELU and the far tail of SIGMOID it is an absolute error. No overflow becomes NaN.
- */
+ * relative error is about 1e-6; for GELU and the far tail of SIGMOID it is an absolute error. No overflow becomes NaN. */
 #ifndef DVK_CUDA_ACTIVATION_CUH
 #define DVK_CUDA_ACTIVATION_CUH
 

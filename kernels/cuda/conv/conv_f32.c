@@ -24,8 +24,7 @@ static int64_t conv_row(const conv_shape *s) {
 }
 
 /* log2 of the pieces of a pixel in shared memory at a time. On Turing, which has the least shared memory, two patches
- * and two steps of weights of the widest block must fit. Packed weights depend on this number and serve every device.
- */
+ * and two steps of weights of the widest block must fit. Packed weights depend on this number and serve every device. */
 static int32_t conv_pieces(const conv_shape *s) {
     const int64_t st = s->kh == 1 && s->kw == 1 ? 1 : s->stride;
     const int64_t across = conv_round(15 * st + s->kw, st) * (7 * st + s->kh);

@@ -12,8 +12,7 @@ namespace {
 
 enum { GATE_C = 64, GATE_GROUPS = 2 };
 
-/* Called by all consumer warpgroups; these weights do not depend on the preceding launch. Rows of 128 bytes, swizzled.
- */
+/* Called by all consumer warpgroups; these weights do not depend on the preceding launch. Rows of 128 bytes, swizzled. */
 template <class T> CONV_DEVICE void bring_gate(const dvk_conv_rows &p, const layout &at) {
     for (int octet = threadIdx.x; octet < GATE_C * GATE_C / 8; octet += GATE_GROUPS * 128) {
         const float *from = p.gate_w + octet * 8;

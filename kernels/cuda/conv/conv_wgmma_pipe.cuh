@@ -36,8 +36,7 @@ struct patch { /* pixels of 64 channels in shared memory, and their position in 
 };
 
 /* Computes x' = act(x * scale + shift) in place; pixels outside of the picture stay zero. A thread has eight channels,
- * of some pixels at a time. SiLU is h + h * tanh(h) of half of its argument, so scale and shift are halved in advance.
- */
+ * of some pixels at a time. SiLU is h + h * tanh(h) of half of its argument, so scale and shift are halved in advance. */
 template <class T, int ACT, bool INSIDE, int THREADS, int AT_ONCE>
 CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float (&shift)[8], bool relu, int thread) {
     enum { STEP = THREADS / 8 };

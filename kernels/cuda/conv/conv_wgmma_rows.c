@@ -1,6 +1,5 @@
 /* conv_wgmma_rows.c - host side of "conv2d" of 3 x 3 with at most 64 output channels on Hopper's tensor cores; see
- * conv_wgmma_rows_sm90.cu, conv_wgmma_edges_sm90.cu for short strips and conv_wgmma_shuffle.cuh for shuffled results.
- */
+ * conv_wgmma_rows_sm90.cu, conv_wgmma_edges_sm90.cu for short strips and conv_wgmma_shuffle.cuh for shuffled results. */
 #include <stdio.h>
 
 #include "kernels/costs/cuda_costs.h"
@@ -91,8 +90,7 @@ static int stores(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- shape ---- */
 
-/* 1 if conv_wgmma_edges_sm90.cu supports it. For the two extra rows of a job, it skips the rows of taps without output.
- */
+/* 1 if conv_wgmma_edges_sm90.cu supports it. For the two extra rows of a job, it skips the rows of taps without output. */
 static int cuts_edges(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
     return outputs_of(a) == 32 && p->epilogue == (int32_t)DVK_WGMMA_SLOPE && a->epi.n_res == 0 && !p->pro &&
            !p->shuffled;

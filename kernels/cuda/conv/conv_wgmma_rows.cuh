@@ -113,8 +113,7 @@ template <int GROUPS> CONV_DEVICE void bring(const dvk_conv_rows &p, const layou
 
 /* ---- multiplying ---- */
 
-/* Copies to another register. Otherwise the compiler swaps registers around a wgmma, and then serialises all of them.
- */
+/* Copies to another register. Otherwise the compiler swaps registers around a wgmma, and then serialises all of them. */
 CONV_DEVICE float copy_of(float v) {
     float r;
     asm volatile("mov.f32 %0, %1;" : "=f"(r) : "f"(v));

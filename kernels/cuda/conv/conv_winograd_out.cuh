@@ -1,5 +1,4 @@
-/* conv_winograd_out.cuh - stores a set of sums of conv_winograd_sm90.cu: the pixels of every fourth column of a tile.
- */
+/* conv_winograd_out.cuh - stores a set of sums of conv_winograd_sm90.cu: the pixels of every fourth column of a tile. */
 #ifndef DVK_CUDA_CONV_WINOGRAD_OUT_CUH
 #define DVK_CUDA_CONV_WINOGRAD_OUT_CUH
 

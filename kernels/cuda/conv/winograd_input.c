@@ -1,5 +1,4 @@
-/* winograd_input.c - host side of "winograd_input". Only Hopper's convolutions read its result, so it runs only there.
- */
+/* winograd_input.c - host side of "winograd_input". Only Hopper's convolutions read its result, so it runs only there. */
 #include "kernels/cuda/conv/winograd_input.h"
 
 #include "kernels/cuda/common/elem_host.h"

@@ -76,8 +76,7 @@ static inline int32_t few_chunk_shared(lin_kind kind, int32_t tokens) {
     return bytes * tokens;
 }
 
-/* Dynamic shared memory to request. launch() allows 48 KiB without a request (cuda.h), less the kernel's static part.
- */
+/* Dynamic shared memory to request. launch() allows 48 KiB without a request (cuda.h), less the kernel's static part. */
 static inline uint32_t few_shared(int32_t bytes, int32_t own) {
     const int32_t most = 48 << 10;
     return (uint32_t)(bytes > most - own && bytes <= most ? most + 16 : bytes);

@@ -22,8 +22,7 @@ static inline double dvk_rows_bytes(const dvk_rows *x, int64_t values) {
     return size * (double)values;
 }
 
-/* Launches one block per `share` of `items`. If a thread processes one item, share is the number of threads of a block.
- */
+/* Launches one block per `share` of `items`. If a thread processes one item, share is the number of threads of a block. */
 static inline int dvk_rows_launch(dvk_queue *q, const char *module, const char *function, int64_t items, int32_t share,
                                   int32_t threads, void *params) {
     void *list[] = {params};
