@@ -2,7 +2,7 @@
 # kernel of it is launched. NAME_sm90.cu holds instructions that only sm_90a has. Without nvcc the table is empty and the
 # device list reports that. packaging/cuda.sh chooses the targets.
 
-set(DAVY_CUDA_TARGETS auto CACHE STRING "device code: auto (by what this machine has), native (its cards), all (every target we ship, and PTX for what comes after), off, or targets such as 90a,120")
+set(DAVY_CUDA_TARGETS auto CACHE STRING "device code: auto (by what this machine has), native (its cards), all (every released target, and PTX for later devices), off, or targets such as 90a,120")
 set(DAVY_CUDA_FATBINS "" CACHE PATH "folder with NAME.fatbin of an earlier build of the same sources, instead of compiling them")
 set(dv_cuda_targets "")
 if(NOT DAVY_CUDA_FATBINS)

@@ -218,7 +218,8 @@ template <class T, int RES, bool COUNTED> struct consumer {
         }
     }
 
-    /* Waits for the patch. It sets the expected bytes of the next one at once, whenever the other block loads it. */
+    /* Waits for the patch. It then sets the expected bytes of the next one, because the other block may load it at any
+     * time. */
     __device__ __forceinline__ void begin_patch() {
         const uint32_t full = at.x_full(group, x.slot);
         barrier_wait(full, x.parity);
