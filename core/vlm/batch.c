@@ -1,6 +1,6 @@
-/* batch.c - several sequences in one cache: who is in it, who reads a prompt, who makes the next token. Sequences are kept in the
- * order in which they were asked. Where pages run short, the last sequence gives its pages back and is computed again later, so
- * that the first always goes on. Its tokens stay known: the batch feeds them again and draws none twice. */
+/* batch.c - several sequences in one cache: pages, prompts and passes. The list keeps sequences in the order of asking. If pages
+ * run short, the last sequence loses its pages and is computed again later, so the first always continues. The batch keeps its
+ * tokens, feeds them again and draws none twice. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -18,26 +18,26 @@ typedef struct dv_sequence {
     dv_sampler *sampler;
     int32_t *answer;
     int64_t n_answer;
-    int64_t after;  /* position of the token behind the prompt */
-    int64_t cached; /* tokens in the cache, of the prompt and of what it said */
-    int64_t slot;   /* its page table; -1: it waits */
+    int64_t after;  /* position of the token after the prompt */
+    int64_t cached; /* tokens in the cache, of prompt and answer */
+    int64_t slot;   /* number of its page table; -1: it waits */
     int64_t pages;
-    int64_t rows; /* in the pass that is being put together */
+    int64_t rows; /* its rows in the next pass */
     dv_session_end end;
     bool ended;
 } dv_sequence;
 
 struct dv_batch {
     const dv_vlm_model *model;
-    dv_batch_options options; /* all of them set */
+    dv_batch_options options; /* with defaults filled in */
     dv_decoder *decoder;
     dv_pages pages;
-    dv_sequence **list; /* by age */
+    dv_sequence **list; /* oldest first */
     int64_t n, room;
     bool *slots;        /* taken */
-    bool short_of_room; /* one was put back: nobody begins before another has ended */
-    int64_t last_need;  /* pages of the prompt asked last */
-    bool failed;        /* by a read or a step: nothing more is done */
+    bool short_of_room; /* a sequence lost its pages: none starts before another has ended */
+    int64_t last_need;  /* pages of the newest prompt */
+    bool failed;        /* a read or a step failed; all later calls fail */
     dv_batch_counts counts;
 };
 
@@ -78,9 +78,9 @@ void dv_pages_give_back(dv_pages *p, const int32_t *list, int64_t *have) {
     }
 }
 
-/* ---- a token of everybody: the rows of one pass, and what is drawn from their logits. ---- */
+/* ---- one token of every sequence: the rows of a pass, and the tokens drawn from their logits. ---- */
 
-/* A pass leaves out the same ids for all: those of the first sequence that draws there. */
+/* A pass excludes the same ids for all sequences: those of the first sequence that draws on the GPU. */
 static const dv_sample_options *draws(const dv_batch *b) {
     for (int64_t i = 0; i < b->n; i++) {
         const dv_sample_options *o = dv_sampler_options(b->list[i]->sampler);
@@ -104,7 +104,7 @@ static void end(dv_batch *b, dv_sequence *s, dv_session_end how) {
     dv_batch_leave_cache(b, s);
 }
 
-/* As dv_session_generate goes on. */
+/* Stop conditions as in dv_session_generate. */
 static void add_token(dv_batch *b, dv_sequence *s, int32_t id) {
     const dv_generate *g = &s->generate;
     s->answer[s->n_answer++] = id;
@@ -120,7 +120,7 @@ static void add_token(dv_batch *b, dv_sequence *s, int32_t id) {
     }
 }
 
-/* The token after all that is in the cache. */
+/* Draws the token after all cached tokens. */
 static davy_result dv_batch_draw(dv_batch *b, dv_sequence *s, const float *logits) {
     int32_t id = -1;
     davy_result r = dv_sampler_draw(s->sampler, logits, (uint64_t)s->cached, &id);
@@ -131,7 +131,7 @@ static davy_result dv_batch_draw(dv_batch *b, dv_sequence *s, const float *logit
     return r;
 }
 
-/* On a GPU: what nobody draws there is drawn here, of logits that come down. */
+/* On a GPU: takes the id drawn there, or downloads the logits and draws on the host. */
 static davy_result draw_row(dv_batch *b, dv_sequence *s, int64_t row, const dv_sample_options *all,
                             const int32_t *ids) {
     const float *logits = NULL;
@@ -150,7 +150,7 @@ static int64_t known(const dv_sequence *s) {
     return s->slot >= 0 && s->cached >= s->prompt.n ? s->prompt.n + s->n_answer - s->cached : 0;
 }
 
-/* Who says a token, and who that was put back is fed what it has said already: several at a time. */
+/* Sets each sequence's rows: one for a new token, several to feed the known tokens of one that lost its pages. */
 static davy_result plan_rows(dv_batch *b, int64_t *n) {
     int64_t others = 0;
     int64_t left = b->options.sequences;
@@ -168,7 +168,7 @@ static davy_result plan_rows(dv_batch *b, int64_t *n) {
         others--;
         const int64_t rows = dv_min(all, left - others);
         if (s->cached + rows > b->options.context) {
-            return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
+            return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens after %lld tokens exceed the context of %lld tokens",
                            (long long)rows, (long long)s->cached, (long long)b->options.context);
         }
         if (dv_batch_make_room(b, s, s->cached + rows)) {
@@ -177,7 +177,7 @@ static davy_result plan_rows(dv_batch *b, int64_t *n) {
         }
     }
     for (int64_t i = 0; i < b->n; i++) {
-        *n += b->list[i]->rows; /* who was put back meanwhile has none */
+        *n += b->list[i]->rows; /* 0 for a sequence that lost its pages meanwhile */
     }
     return DAVY_OK;
 }
@@ -198,7 +198,7 @@ static void fill_rows(const dv_batch *b, int32_t *ids, int32_t *slots, int32_t *
     }
 }
 
-/* One of everybody whose prompt has been read. */
+/* One token of every sequence with a complete prompt. */
 static davy_result dv_batch_step(dv_batch *b) {
     int32_t ids[DV_BATCH_MOST], slots[DV_BATCH_MOST], place[DV_BATCH_MOST], positions[3 * DV_BATCH_MOST];
     dv_decoder_rows in = {.ids = ids, .sequence = slots, .place = place, .positions = positions};
@@ -234,9 +234,7 @@ static davy_result dv_batch_step(dv_batch *b) {
     return r;
 }
 
-/* ---- who is in the cache, who reads, who says the next token. Sequences are kept in the order in which they were
- * asked: where pages run short the last one gives its own back and is redone later, so that the first always goes on. Its
- * tokens stay known: they are fed again, none is drawn twice. ---- */
+/* ---- the cache, prompts and passes of a batch ---- */
 
 static int64_t pages_for(int64_t tokens) {
     return dv_div_up(tokens, DVK_PAGE);
@@ -248,8 +246,8 @@ int64_t dv_batch_most(const dv_vlm_model *model) {
     return model->gpu != NULL ? DV_BATCH_MOST : DVK_FEW;
 }
 
-/* Rows of a pass: on a GPU a few sizes, so that batches of about as many sequences say the same. Large matrices are quicker
- * on tensor cores, which begin behind DV_PROGRAM_FEW, but not of whole numbers, which must become 16 bits for that. */
+/* Rows of a pass. A GPU uses only a few sizes, so batches of similar size give the same answers. Large matrices are faster on
+ * tensor cores, which need more than DV_PROGRAM_FEW rows. Integer weights are not, because they are first converted to 16 bits. */
 static int64_t rows_for(const dv_vlm_model *model, int64_t sequences) {
     const int64_t large = 1024;
     const bool whole = dvk_block_elements(model->weights->layers[0].up.type) > 1;
@@ -348,11 +346,11 @@ static davy_result make_sequence(const dv_batch *b, const dv_batch_question *q, 
 
 davy_result dv_batch_ask(dv_batch *b, const dv_batch_question *q) {
     if (q->n < 1) {
-        return dv_fail(DAVY_E_INVALID, "nothing to read");
+        return dv_fail(DAVY_E_INVALID, "the prompt has no tokens");
     }
     if (q->n > b->options.context) {
-        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens are more than the context of %lld tokens", (long long)q->n,
-                       (long long)b->options.context);
+        return dv_fail(DAVY_E_CONTEXT_FULL, "a prompt of %lld tokens exceeds the context of %lld tokens",
+                       (long long)q->n, (long long)b->options.context);
     }
     dv_sequence **list = dv_grow(b->list, b->n + 1, &b->room, sizeof *list);
     b->list = list != NULL ? list : b->list;
@@ -390,7 +388,7 @@ static dv_sequence *youngest(const dv_batch *b) {
     return NULL;
 }
 
-/* Room in the cache for `tokens` of s, where need be of those who came after it; false: it had to give its own back. */
+/* Gets pages for `tokens` tokens of s, if needed from the youngest sequences. Returns false if s lost its own pages. */
 static bool dv_batch_make_room(dv_batch *b, dv_sequence *s, int64_t tokens) {
     while (!dv_pages_take(&b->pages, pages_for(tokens), dv_decoder_table(b->decoder, s->slot), &s->pages)) {
         dv_sequence *last = youngest(b);
@@ -418,7 +416,7 @@ static bool may_begin(const dv_batch *b, int64_t pages) {
     return free_slot(b) >= 0 && (alone || (!b->short_of_room && pages <= b->pages.n_free));
 }
 
-/* The one whose prompt is being read, or the first that waits and can begin; NULL: neither. */
+/* Returns the sequence that reads its prompt, else starts the first waiting one that fits; NULL: none. */
 static dv_sequence *reader(dv_batch *b) {
     dv_sequence *waits = NULL;
     for (int64_t i = 0; i < b->n; i++) {
@@ -438,7 +436,7 @@ static dv_sequence *reader(dv_batch *b) {
 
 /* ---- work ---- */
 
-/* A chunk of a prompt, cut as a dialogue would. */
+/* Reads the next chunk of a prompt, of the same size as in a dialogue. */
 static davy_result read_on(dv_batch *b, dv_sequence *s) {
     dv_decoder_input in = dv_feeding_part(&s->prompt, s->cached);
     in.n = dv_min(in.n, dv_decoder_chunk(b->decoder));
@@ -461,7 +459,7 @@ static davy_result read_on(dv_batch *b, dv_sequence *s) {
 davy_result dv_batch_read(dv_batch *b, bool *more) {
     *more = false;
     if (b->failed) {
-        return dv_fail(DAVY_E_STATE, "the batch has failed");
+        return dv_fail(DAVY_E_STATE, "the batch has failed earlier; open a new one");
     }
     const bool stop = b->options.cancel != NULL && b->options.cancel(b->options.user) != 0;
     dv_sequence *s = stop ? NULL : reader(b);
@@ -493,7 +491,7 @@ bool dv_batch_ended(dv_batch *b, dv_batch_end *out) {
     return false;
 }
 
-/* ---- what it is like ---- */
+/* ---- state of a batch ---- */
 
 int64_t dv_batch_context(const dv_batch *b) {
     return b->options.context;

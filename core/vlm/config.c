@@ -1,4 +1,4 @@
-/* config.c - from the JSON files of a model folder to dv_vlm_config: tells the family, reads the parts, checks them. */
+/* config.c - reads the JSON files of a model folder into dv_vlm_config: detects the family, reads and checks the parts. */
 #include "core/vlm/config.h"
 
 #include <float.h>
@@ -13,8 +13,8 @@
 #include "core/base/utf8.h"
 #include "core/vlm/config_read.h"
 
-/* ---- token ids of config.json and generation_config.json, and how the model's authors sample. Ids are
- * looked up by name in the tokenizer where it has the names; these are what the files say beside it. ---- */
+/* ---- token ids of config.json and generation_config.json, and the published sampling settings. If the tokenizer has a
+ * token's name, its id is used instead. ---- */
 
 enum { MAX_ID = 1 << 30 };
 
@@ -22,7 +22,7 @@ static int64_t id_of(const dv_cfg *c, const char *key, int64_t fallback) {
     return dv_cfg_int(c, key, fallback, -1, MAX_ID);
 }
 
-/* false: the field is not there. */
+/* Returns false if the field is absent. */
 static bool read_eos(const dv_cfg *c, dv_vlm_tokens *t) {
     const int32_t n = dv_cfg_ints(c, "eos_token_id", t->eos, DV_VLM_MAX_EOS, 0, MAX_ID);
     t->n_eos = n > 0 ? n : t->n_eos;
@@ -40,7 +40,7 @@ static void dv_vlm_read_tokens(const dv_cfg *root, dv_vlm_config *c) {
     t->vision_end = id_of(root, "vision_end_token_id", qwen ? 151653 : -1);
     t->bos = id_of(root, "bos_token_id", id_of(&text, "bos_token_id", -1));
     t->pad = id_of(root, "pad_token_id", id_of(&text, "pad_token_id", -1));
-    if (t->pad >= c->text.vocab) { /* Idefics3's class default, in files of smaller vocabularies */
+    if (t->pad >= c->text.vocab) { /* the default of Idefics3's class, found in files with smaller vocabularies */
         const int64_t inner = id_of(&text, "pad_token_id", -1);
         t->pad = inner < c->text.vocab ? inner : -1;
     }
@@ -52,7 +52,7 @@ static void dv_vlm_read_tokens(const dv_cfg *root, dv_vlm_config *c) {
 void dv_vlm_read_generation(const dv_cfg *g, dv_vlm_config *c) {
     dv_vlm_generation *out = &c->generation;
     *out = (dv_vlm_generation){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
-    if (g->node == NULL) { /* what the published files of these say */
+    if (g->node == NULL) { /* values of the published files */
         if (c->family == DV_VLM_QWEN3) {
             *out = (dv_vlm_generation){
                 .sample = true, .temperature = 0.7, .top_p = 0.8, .repetition_penalty = 1, .top_k = 20};
@@ -72,14 +72,14 @@ void dv_vlm_read_generation(const dv_cfg *g, dv_vlm_config *c) {
     out->no_repeat_ngram = dv_cfg_int(g, "no_repeat_ngram_size", 0, 0, MAX_ID);
 }
 
-/* ---- the language model's part of config.json: text_config, or the top level where a file is flat. ---- */
+/* ---- the language model's part of config.json: text_config, or the top level of a flat file ---- */
 
 enum { MAX_WIDTH = 1 << 17, MAX_HEADS = 1024, MAX_VOCAB = 1 << 22, MAX_CONTEXT = 1 << 24 };
 
-/* What transformers' classes take for a field that is not there: saved files leave out what equals it. */
+/* Defaults of transformers' config classes. Saved files leave out fields that equal the default. */
 typedef struct text_class {
     const char *type;
-    int64_t hidden, ffn, layers, heads, kv_heads, vocab, positions, head_dim; /* 0: follows from the others */
+    int64_t hidden, ffn, layers, heads, kv_heads, vocab, positions, head_dim; /* 0: computed from the others */
     double eps, theta;
 } text_class;
 
@@ -94,7 +94,7 @@ static const text_class classes[] = {
     {"qwen3_vl", 4096, 22016, 32, 32, 32, 151936, 128000, 128, 1e-6, 5e6},
 };
 
-/* NULL: not known. Nested configurations of the VL models end in "_text". */
+/* Returns NULL for an unknown type. Nested configurations of VL models end in "_text". */
 static const text_class *class_of(const char *type) {
     const size_t n = strlen(type);
     const size_t stem = n > 5 && strcmp(type + n - 5, "_text") == 0 ? n - 5 : n;
@@ -124,7 +124,7 @@ static void read_scaling(const dv_cfg *rope, dv_vlm_rope *out) {
             dv_cfg_fail(rope, DAVY_E_FORMAT, "high_freq_factor", "must be above low_freq_factor");
         }
     } else {
-        dv_cfg_fail(rope, DAVY_E_UNSUPPORTED, "rope_type", "only default, mrope, linear and llama3 are known");
+        dv_cfg_fail(rope, DAVY_E_UNSUPPORTED, "rope_type", "only default, mrope, linear and llama3 are supported");
     }
 }
 
@@ -155,7 +155,7 @@ static void read_rope(const dv_cfg *text, double theta, dv_vlm_config *c) {
         out->sections[i] = (int32_t)sections[i];
     }
     if (*text->r == DAVY_OK && 2 * (sections[0] + sections[1] + sections[2]) != c->text.head_dim) {
-        dv_cfg_fail(&rope, DAVY_E_FORMAT, "mrope_section", "the sections' sum is not half of head_dim");
+        dv_cfg_fail(&rope, DAVY_E_FORMAT, "mrope_section", "the sum of the sections must be head_dim / 2");
     }
 }
 
@@ -182,7 +182,7 @@ static void refuse_windows(const dv_cfg *text) {
         dv_cfg_fail(text, DAVY_E_UNSUPPORTED, "use_sliding_window", "windows in the language model are not supported");
     }
     const char *type = dv_cfg_string(text, "model_type", "");
-    if (strcmp(type, "mistral") == 0 && !is_null(text, "sliding_window")) { /* the class has one of 4096 */
+    if (strcmp(type, "mistral") == 0 && !is_null(text, "sliding_window")) { /* the class default is 4096 */
         dv_cfg_fail(text, DAVY_E_UNSUPPORTED, "sliding_window", "windows in the language model are not supported");
     }
 }
@@ -196,7 +196,7 @@ static void read_llama(const dv_cfg *text, const dv_cfg *root, dv_vlm_config *c)
     const text_class *class = class_of(own);
     if (class == NULL) {
         dv_cfg_fail(text, DAVY_E_UNSUPPORTED, "model_type",
-                    "the language model is none of Llama, Mistral, Qwen2, Qwen3");
+                    "the language model must be Llama, Mistral, Qwen2 or Qwen3");
         return;
     }
     dv_vlm_text *t = &c->text;
@@ -211,7 +211,7 @@ static void read_llama(const dv_cfg *text, const dv_cfg *root, dv_vlm_config *c)
     t->out_bias = !qwen2 && bias;
     t->mlp_bias = dv_cfg_bool(text, "mlp_bias", false);
     t->qk_norm = strncmp(class->type, "qwen3", 5) == 0 ? DV_VLM_QK_BEFORE_ROPE : DV_VLM_QK_NONE;
-    /* Saved at both levels, where one of them may be no more than a class's default: tied only if neither objects. */
+    /* The field can be at both levels, and one may be only a class default. Tied if no level says false. */
     const bool outer = dv_cfg_bool(root, "tie_word_embeddings", true);
     const bool inner = dv_cfg_bool(text, "tie_word_embeddings", true);
     t->tied_head =
@@ -220,7 +220,7 @@ static void read_llama(const dv_cfg *text, const dv_cfg *root, dv_vlm_config *c)
     read_rope(text, class->theta, c);
 }
 
-/* nanochat's own names. */
+/* Reads nanochat's own field names. */
 static void read_native(const dv_cfg *m, dv_vlm_config *c) {
     dv_vlm_text *t = &c->text;
     t->hidden = dv_cfg_int(m, "n_embd", DV_CFG_NEEDED, 1, MAX_WIDTH);
@@ -236,12 +236,13 @@ static void read_native(const dv_cfg *m, dv_vlm_config *c) {
     const char *mlp = dv_cfg_string(m, "mlp_type", c->family == DV_VLM_GHOSTVIS ? "swiglu" : "relu2");
     t->gated = strcmp(mlp, "swiglu") == 0;
     if (!t->gated && strcmp(mlp, "relu2") != 0) {
-        dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "mlp_type", "only swiglu and relu2 are known");
+        dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "mlp_type", "only swiglu and relu2 are supported");
     }
-    t->norm_eps = FLT_EPSILON; /* what torch takes where nothing is said */
+    t->norm_eps = FLT_EPSILON; /* torch's default */
     const char *window = dv_cfg_string(m, "window_pattern", "L");
     if (strspn(window, "Ll") != strlen(window)) {
-        dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "window_pattern", "nanochat's windows of 2026 are not supported");
+        dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "window_pattern",
+                    "the attention windows of nanochat versions from 2026 on are not supported");
     }
     if (dv_cfg_int(m, "moe_num_experts", 0, 0, 1 << 20) > 0) {
         dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "moe_num_experts", "a mixture of experts is not supported");
@@ -277,8 +278,7 @@ static void dv_vlm_read_text(const dv_cfg *root, dv_vlm_config *out) {
     read_llama(&text, root, out);
 }
 
-/* ---- what must agree between the parts of a configuration, and the numbers that follow from them. Both
- * sources, JSON and GGUF, end here. ---- */
+/* ---- checks between the parts of a configuration, and derived fields, for both JSON and GGUF ---- */
 
 static davy_result bad(const char *file, const char *what, int64_t a, int64_t b) {
     return dv_fail(DAVY_E_FORMAT, "%s: %s (%" PRId64 ", %" PRId64 ")", file, what, a, b);
@@ -286,7 +286,7 @@ static davy_result bad(const char *file, const char *what, int64_t a, int64_t b)
 
 static davy_result finish_text(const char *file, const dv_vlm_text *t) {
     if (t->heads % t->kv_heads != 0) {
-        return bad(file, "num_attention_heads is no multiple of num_key_value_heads", t->heads, t->kv_heads);
+        return bad(file, "num_attention_heads must be a multiple of num_key_value_heads", t->heads, t->kv_heads);
     }
     if (t->head_dim % 2 != 0) {
         return bad(file, "head_dim is odd", t->head_dim, t->heads);
@@ -297,7 +297,7 @@ static davy_result finish_text(const char *file, const dv_vlm_text *t) {
 static davy_result finish_window(const char *file, dv_vlm_vision *v) {
     const int64_t unit = v->patch * v->merge;
     if (v->tower == DV_VLM_TOWER_QWEN2_5 && (v->window < unit || v->window % unit != 0)) {
-        return bad(file, "vision_config.window_size is no multiple of patch_size * spatial_merge_size", v->window,
+        return bad(file, "vision_config.window_size must be a multiple of patch_size * spatial_merge_size", v->window,
                    unit);
     }
     for (int64_t i = 0; v->window == 0 && i < v->layers; i++) {
@@ -306,7 +306,7 @@ static davy_result finish_window(const char *file, dv_vlm_vision *v) {
     return DAVY_OK;
 }
 
-/* Tiles of one size: the grid of patches, and how many vectors leave the tower for each. */
+/* For tiles of fixed size: the grid of patches, and the number of output vectors per tile. */
 static davy_result finish_tile(const char *file, dv_vlm_config *c) {
     dv_vlm_vision *v = &c->vision;
     v->grid = v->image_size / v->patch;
@@ -320,7 +320,7 @@ static davy_result finish_tile(const char *file, dv_vlm_config *c) {
         v->tokens_per_tile = v->queries;
     } else if (v->shuffle > 0) {
         if (v->grid % v->shuffle != 0) {
-            return bad(file, "scale_factor does not divide the patches of a tile's side", v->shuffle, v->grid);
+            return bad(file, "scale_factor must divide the number of patches along a tile's side", v->shuffle, v->grid);
         }
         v->tokens_per_tile = v->grid / v->shuffle * (v->grid / v->shuffle);
     }
@@ -328,7 +328,7 @@ static davy_result finish_tile(const char *file, dv_vlm_config *c) {
     const int64_t w = p->rule == DV_VLM_PICTURE_TILES ? p->tile : p->width;
     const int64_t h = p->rule == DV_VLM_PICTURE_TILES ? p->tile : p->height;
     if (w / v->patch != v->grid || h / v->patch != v->grid) {
-        return bad(file, "the picture size of the preprocessor is not that of the vision tower", w, v->image_size);
+        return bad(file, "the preprocessor's picture size differs from the vision tower's", w, v->image_size);
     }
     return DAVY_OK;
 }
@@ -336,22 +336,22 @@ static davy_result finish_tile(const char *file, dv_vlm_config *c) {
 static davy_result finish_vision(const char *file, dv_vlm_config *c) {
     dv_vlm_vision *v = &c->vision;
     if (v->hidden % v->heads != 0) {
-        return bad(file, "the vision tower's width is no multiple of its heads", v->hidden, v->heads);
+        return bad(file, "the vision tower's width must be a multiple of its number of heads", v->hidden, v->heads);
     }
     v->head_dim = v->hidden / v->heads;
     if (v->queries > 0 && v->hidden % v->resampler_heads != 0) {
-        return bad(file, "vision_resampler_heads does not divide the vision tower's width", v->resampler_heads,
-                   v->hidden);
+        return bad(file, "vision_resampler_heads must divide the vision tower's width", v->resampler_heads, v->hidden);
     }
     if (v->out_hidden != c->text.hidden) {
-        return bad(file, "the projector's width is not the language model's", v->out_hidden, c->text.hidden);
+        return bad(file, "the projector's width differs from the language model's", v->out_hidden, c->text.hidden);
     }
     if (v->n_deepstack > c->text.layers) {
-        return bad(file, "more deepstack blocks than layers of the language model", v->n_deepstack, c->text.layers);
+        return bad(file, "there are more deepstack blocks than layers of the language model", v->n_deepstack,
+                   c->text.layers);
     }
     const bool qwen = c->picture.rule == DV_VLM_PICTURE_SMART;
     if (qwen && v->head_dim % 4 != 0) {
-        return bad(file, "the vision tower's heads have no whole number of frequencies per axis", v->head_dim,
+        return bad(file, "the head size of the vision tower does not split evenly over the position axes", v->head_dim,
                    v->heads);
     }
     const davy_result r = finish_window(file, v);
@@ -363,7 +363,7 @@ davy_result dv_vlm_config_finish(const char *file, dv_vlm_config *c) {
     return r < 0 || c->vision.tower == DV_VLM_TOWER_NONE ? r : finish_vision(file, c);
 }
 
-/* ---- from the JSON files of a model folder to dv_vlm_config: tells the family, reads the parts, checks them. ---- */
+/* ---- the family, and reading all files ---- */
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
@@ -410,14 +410,15 @@ static void find_family(const dv_cfg *root, dv_vlm_config *out) {
     }
     if (out->family == 0) {
         char why[160];
-        snprintf(why, sizeof why,
-                 "\"%s\" is none of idefics3, smolvlm, qwen2_vl, qwen2_5_vl, qwen3_vl, llava, nanochat",
-                 out->model_type);
+        snprintf(
+            why, sizeof why,
+            "\"%s\" is not supported; expected idefics3, smolvlm, qwen2_vl, qwen2_5_vl, qwen3_vl, llava or nanochat",
+            out->model_type);
         dv_cfg_fail(root, DAVY_E_ARCH, "model_type", why);
     }
 }
 
-/* Weights that were packed for another program: numbers without the scales beside them would be other numbers. */
+/* Refuses weights packed by another quantiser: davy does not read their scales, so their values would be wrong. */
 static void refuse_packed(const dv_cfg *c) {
     static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
     for (size_t i = 0; i < DV_ARRAY_LEN(keys); i++) {
@@ -427,8 +428,8 @@ static void refuse_packed(const dv_cfg *c) {
             char why[192];
             const char *method = dv_cfg_string(&packed, "quant_method", "unknown");
             snprintf(why, sizeof why,
-                     "weights quantised as \"%s\" cannot be read; take the model as it was before (it can be quantised "
-                     "while it is loaded) or a GGUF file",
+                     "weights quantised as \"%s\" cannot be read; use the original model (davy can quantise it while "
+                     "loading) or a GGUF file",
                      dv_printable(shown, sizeof shown, method, strlen(method)));
             dv_cfg_fail(c, DAVY_E_UNSUPPORTED, keys[i], why);
         }
@@ -459,7 +460,7 @@ static dv_cfg node_of(const dv_json *node, const char *name, davy_result *r) {
     return (dv_cfg){.node = node, .file = name, .r = r};
 }
 
-/* Processors' settings lie in files of their own, or nested in processor_config.json, which is then the newer. */
+/* Processor settings are in separate files, or nested in processor_config.json, which takes precedence as the newer form. */
 static void read_processors(const dv_vlm_files *f, const parsed *p, davy_result *r, dv_vlm_config *out) {
     const dv_cfg preprocessor = node_of(p->preprocessor, f->preprocessor.name, r);
     const dv_cfg processor = node_of(p->processor, f->processor.name, r);
@@ -474,7 +475,7 @@ static void read_processors(const dv_vlm_files *f, const parsed *p, davy_result 
 static davy_result read_all(const dv_vlm_files *files, const parsed *p, dv_vlm_config *out) {
     davy_result r = DAVY_OK;
     dv_cfg root = node_of(p->config, files->config.name, &r);
-    const dv_cfg inner = dv_cfg_object(&root, "model_config"); /* of a nanochat meta file */
+    const dv_cfg inner = dv_cfg_object(&root, "model_config"); /* in a nanochat meta file */
     root = inner.node != NULL ? inner : root;
     const dv_cfg generation = node_of(p->generation, files->generation.name, &r);
     find_family(&root, out);
@@ -501,7 +502,7 @@ davy_result dv_vlm_config_parse(const dv_vlm_files *files, dv_vlm_config *out) {
     dv_vlm_config c = {0};
     davy_result r = parse_all(files, &p);
     if (r == DAVY_OK && p.config == NULL) {
-        r = dv_fail(DAVY_E_NOT_FOUND, "there is no config.json");
+        r = dv_fail(DAVY_E_NOT_FOUND, "config.json is missing");
     }
     r = r < 0 ? r : read_all(files, &p, &c);
     dv_json_release(p.config);
@@ -515,7 +516,7 @@ davy_result dv_vlm_config_parse(const dv_vlm_files *files, dv_vlm_config *out) {
     return r;
 }
 
-/* DAVY_OK with out->text NULL where there is no such file. */
+/* Returns DAVY_OK with out->text NULL if the file does not exist. */
 static davy_result read_file(const char *folder, const char *name, dv_vlm_json *out) {
     out->name = name;
     char *path = dv_path_join(folder, name);
@@ -526,7 +527,7 @@ static davy_result read_file(const char *folder, const char *name, dv_vlm_json *
         const uint64_t bytes = r == DAVY_OK ? dv_file_bytes(f) : 0;
         char *text = NULL;
         if (r == DAVY_OK && bytes > MAX_CONFIG_BYTES) {
-            r = dv_fail(DAVY_E_FORMAT, "%s: longer than 16 MiB", name);
+            r = dv_fail(DAVY_E_FORMAT, "%s: is longer than 16 MiB", name);
         } else if (r == DAVY_OK) {
             text = dv_calloc(bytes + 1, 1);
             r = text != NULL ? dv_file_read(f, 0, text, bytes) : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", name);

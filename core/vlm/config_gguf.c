@@ -1,5 +1,5 @@
-/* config_gguf.c - dv_vlm_config from a GGUF text model and its mmproj: typed, range-checked reading of metadata, the vision
- * tower, the language model. The architecture's name tells what converters leave out. */
+/* config_gguf.c - reads dv_vlm_config from a GGUF text model and its mmproj: typed, range-checked metadata, the vision tower, the
+ * language model. The architecture's name determines values that converters leave out. */
 #include "core/vlm/config_read.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 typedef struct dv_gmeta {
     const dv_tensors *t;
     const char *file;
-    const char *prefix; /* in front of every key: "llama.", "clip.vision." */
+    const char *prefix; /* prefix of every key: "llama.", "clip.vision." */
     davy_result *r;
 } dv_gmeta;
 
@@ -33,7 +33,7 @@ static const char *text_of(const dv_gmeta *m, const char *key) {
     return *m->r == DAVY_OK && n < KEY_BYTES ? dv_tensors_meta(m->t, name) : NULL;
 }
 
-/* A scalar's text is JSON, which reads numbers alike in every locale. NULL: absent, or an error. */
+/* Parses a scalar's text as JSON, which does not depend on the locale. Returns NULL if absent or on an error. */
 static dv_json *value_of(const dv_gmeta *m, const char *key) {
     const char *text = text_of(m, key);
     dv_json *v = NULL;
@@ -106,7 +106,7 @@ static double element(const uint8_t *p, uint32_t type) {
     return (double)dv_gguf_integer_of(p, type);
 }
 
-/* Elements of an array of numbers or bools, at most max; -1: absent. */
+/* Reads an array of numbers or bools and returns its length, at most max; -1: absent. */
 static int32_t dv_gmeta_list(const dv_gmeta *m, const char *key, double *out, int32_t max) {
     char name[KEY_BYTES];
     const char *keys[1] = {name};
@@ -160,8 +160,8 @@ static dv_vlm_tower tower_of(const dv_gmeta *clip, dv_vlm_family family) {
     }
 }
 
-/* "GELU" of these files is the one with tanh, as every tower here but CLIP's has it. SigLIP has no other: a converter that
- * knew GELU by its shortest name only wrote false there. */
+/* In these files "GELU" means the tanh form, which every tower here except CLIP's uses. SigLIP has no other: some converters
+ * recognise only the name "gelu" and wrote false for it. */
 static dv_vlm_act act_of(const dv_gmeta *clip, dv_vlm_tower tower) {
     if (dv_gmeta_bool(clip, "use_silu", false)) {
         return DV_VLM_SILU;
@@ -177,7 +177,7 @@ static dv_vlm_act act_of(const dv_gmeta *clip, dv_vlm_tower tower) {
 
 static void read_windows(const dv_gmeta *v, dv_vlm_vision *out) {
     out->window = dv_gmeta_int(v, "window_size", 112, 1, MAX_SIDE);
-    out->tokens_per_second = 2; /* of the published models; converters do not write it */
+    out->tokens_per_second = 2; /* value of the published models; converters do not write it */
     double list[DV_VLM_MAX_LAYERS];
     const int32_t n = dv_gmeta_list(v, "wa_layer_indexes", list, DV_VLM_MAX_LAYERS);
     for (int32_t i = 0; i < n; i++) {
@@ -207,11 +207,12 @@ static void read_deepstack(const dv_gmeta *v, dv_vlm_vision *out) {
     const int64_t rows = table != NULL && table->ndim == 2 ? table->shape[0] : 0;
     out->position_side = rows > 0 && rows < (int64_t)1 << 40 ? (int64_t)(sqrt((double)rows) + 0.5) : 0;
     if (out->position_side == 0 || out->position_side * out->position_side != rows) {
-        dv_gmeta_fail(v, DAVY_E_TENSOR, "position_embd", "v.position_embd.weight is missing or not of a square table");
+        dv_gmeta_fail(v, DAVY_E_TENSOR, "position_embd",
+                      "v.position_embd.weight is missing or its table is not square");
     }
 }
 
-/* LLaVA's files give the width of CLIP's own projection, which is not in them: 768, or 0 where the tower has none. */
+/* In LLaVA's files projection_dim is the width of CLIP's own, absent projection (768, or 0). So the projector's tensor decides. */
 static int64_t projector_width(const dv_gmeta *v, const dv_vlm_config *c) {
     const dv_tensor_ref *last = c->family == DV_VLM_LLAVA ? dv_tensors_find(v->t, "mm.2.weight") : NULL;
     if (c->family != DV_VLM_LLAVA) {
@@ -220,7 +221,7 @@ static int64_t projector_width(const dv_gmeta *v, const dv_vlm_config *c) {
     return last != NULL && last->ndim == 2 ? last->shape[0] : c->text.hidden;
 }
 
-/* The first files of Qwen2-VL say 0; there, the two layers' names may also be the wrong way round. */
+/* Early files of Qwen2-VL contain 0, and may have the names of the two layers exchanged. */
 static int64_t ffn_of(const dv_gmeta *v, int64_t hidden) {
     const int64_t most = 8 * MAX_VISION_WIDTH;
     int64_t n = dv_gmeta_int(v, "feed_forward_length", DV_CFG_NEEDED, 0, most);
@@ -229,13 +230,13 @@ static int64_t ffn_of(const dv_gmeta *v, int64_t hidden) {
         n = up->shape[0] == hidden ? up->shape[1] : up->shape[0];
     }
     if (n < 1 || n > most) {
-        dv_gmeta_fail(v, DAVY_E_FORMAT, "feed_forward_length", "is 0, and v.blk.0.ffn_up.weight does not tell it");
+        dv_gmeta_fail(v, DAVY_E_FORMAT, "feed_forward_length", "is 0, and v.blk.0.ffn_up.weight does not determine it");
     }
     return n;
 }
 
-/* Old files call some activations' and norms' numbers differently; 1e-5 of a tower other than CLIP's is a known slip of
- * converters, 1e-6 was trained. */
+/* Old files use other names for some activations and norm values. For towers other than CLIP's, an eps of 1e-5 is a known
+ * error of converters; the models were trained with 1e-6. */
 static void read_numbers(const dv_gmeta *clip, const dv_gmeta *v, dv_vlm_config *c) {
     dv_vlm_vision *out = &c->vision;
     out->tower = tower_of(clip, c->family);
@@ -256,7 +257,7 @@ static void read_numbers(const dv_gmeta *clip, const dv_gmeta *v, dv_vlm_config 
 }
 
 static void read_llava(const dv_gmeta *v, dv_vlm_vision *out) {
-    /* A tower cut where LLaVA leaves it has no last norm; a whole one counts a block that is not used. */
+    /* A file without the last norm ends at LLaVA's output layer. A complete tower has one more block, which is not used. */
     out->run_layers = out->layers - (has_tensor(v, "v.post_ln.weight") ? 1 : 0);
     out->drop_class = out->tower == DV_VLM_TOWER_CLIP;
     const char *merge = dv_tensors_meta(v->t, "clip.vision.mm_patch_merge_type");
@@ -283,7 +284,7 @@ static void read_family(const dv_gmeta *v, dv_vlm_config *c) {
     } else if (out->tower == DV_VLM_TOWER_QWEN3) {
         read_deepstack(v, out);
         if (out->out_hidden == c->text.hidden * (1 + out->n_deepstack)) {
-            out->out_hidden = c->text.hidden; /* llama.cpp counts the deepstack outputs behind one another */
+            out->out_hidden = c->text.hidden; /* llama.cpp's value includes the deepstack outputs */
         }
     }
 }
@@ -323,8 +324,7 @@ static void dv_vlm_gguf_vision(const dv_gmeta *clip, dv_vlm_config *c) {
     }
 }
 
-/* ---- the same configuration from a GGUF text model and its mmproj. What converters leave out is told by the
- * tensors: biases, norms of q and k, a head of its own. ---- */
+/* ---- the language model. The tensors show what converters leave out: biases, norms of q and k, a separate head. ---- */
 
 enum { MAX_TEXT_WIDTH = 1 << 17, MAX_TEXT_HEADS = 1024, MAX_VOCAB = 1 << 22, MAX_CONTEXT = 1 << 24, MAX_ID = 1 << 30 };
 
@@ -347,7 +347,7 @@ static void read_sizes(const dv_gmeta *m, dv_vlm_text *t) {
     } else if (embed->ndim == 2 && embed->shape[0] >= 1 && embed->shape[0] <= MAX_VOCAB) {
         t->vocab = embed->shape[0];
     } else {
-        dv_gmeta_fail(m, DAVY_E_TENSOR, "vocab_size", "token_embd.weight is of no usable shape");
+        dv_gmeta_fail(m, DAVY_E_TENSOR, "vocab_size", "token_embd.weight has an invalid shape");
     }
 }
 
@@ -368,7 +368,7 @@ static void read_rope(const dv_gmeta *m, dv_vlm_config *c) {
         out->scaling = DV_VLM_SCALE_LINEAR;
         out->factor = factor;
     } else if (type != NULL && strcmp(type, "none") != 0) {
-        dv_gmeta_fail(m, DAVY_E_UNSUPPORTED, "rope.scaling.type", "only none and linear are known");
+        dv_gmeta_fail(m, DAVY_E_UNSUPPORTED, "rope.scaling.type", "only none and linear are supported");
     }
     if (c->family != DV_VLM_QWEN2 && c->family != DV_VLM_QWEN2_5 && c->family != DV_VLM_QWEN3) {
         return;
@@ -381,7 +381,8 @@ static void read_rope(const dv_gmeta *m, dv_vlm_config *c) {
         sum += out->sections[i] < 0 ? -MAX_TEXT_WIDTH : out->sections[i];
     }
     if (n < 3 || 2 * sum != c->text.head_dim) {
-        dv_gmeta_fail(m, DAVY_E_FORMAT, "rope.dimension_sections", "expected sections whose sum is half of a head");
+        dv_gmeta_fail(m, DAVY_E_FORMAT, "rope.dimension_sections",
+                      "the sum of the sections must be half of the head size");
     }
     out->axes = c->family == DV_VLM_QWEN3 ? DV_VLM_ROPE_INTERLEAVED : DV_VLM_ROPE_SECTIONS;
 }
@@ -413,7 +414,7 @@ static void read_tokens(const dv_gmeta *m, dv_vlm_tokens *t) {
     }
 }
 
-/* By the projector, and the language model where there is none. */
+/* Determines the family by the projector, or by the language model if there is no projector. */
 static davy_result find_family(const dv_tensors *text, const dv_tensors *mmproj, const char *arch, dv_vlm_config *c) {
     static const struct {
         const char *projector, *arch, *arch_too;
@@ -427,7 +428,7 @@ static davy_result find_family(const dv_tensors *text, const dv_tensors *mmproj,
     if (projector == NULL) {
         projector = dv_tensors_meta(mmproj, "clip.vision.projector_type");
     }
-    if (projector == NULL) { /* the first LLaVA files say that they have one, and no more */
+    if (projector == NULL) { /* early LLaVA files only state that they have one */
         const char *has = dv_tensors_meta(mmproj, "clip.has_llava_projector");
         projector = has != NULL && strcmp(has, "true") == 0 ? "mlp" : NULL;
     }
@@ -443,23 +444,24 @@ static davy_result find_family(const dv_tensors *text, const dv_tensors *mmproj,
     }
     dv_printable(shown, sizeof shown, arch, strlen(arch));
     if (mmproj == NULL) {
-        return dv_fail(DAVY_E_ARCH, "%s: architecture \"%s\" is none of llama, qwen2, qwen2vl, qwen3vl", file_of(text),
-                       shown);
+        return dv_fail(DAVY_E_ARCH,
+                       "%s: architecture \"%s\" is not supported; expected llama, qwen2, qwen2vl or qwen3vl",
+                       file_of(text), shown);
     }
     projector = projector != NULL ? projector : "none";
     dv_printable(shown_too, sizeof shown_too, projector, strlen(projector));
-    return dv_fail(DAVY_E_ARCH, "%s: a projector of type \"%s\" is not known for the architecture \"%s\" of %s",
+    return dv_fail(DAVY_E_ARCH, "%s: projector type \"%s\" is not supported with architecture \"%s\" of %s",
                    file_of(mmproj), shown_too, shown, file_of(text));
 }
 
 static davy_result architecture(const dv_tensors *t, const char **out) {
     const char *arch = dv_tensors_meta(t, "general.architecture");
     if (t->format != DV_FORMAT_GGUF || arch == NULL || strlen(arch) > 30) {
-        return dv_fail(DAVY_E_FORMAT, "%s: no GGUF file with a general.architecture", file_of(t));
+        return dv_fail(DAVY_E_FORMAT, "%s: is not a GGUF file with general.architecture", file_of(t));
     }
     const char *parts = dv_tensors_meta(t, "split.count");
     if (parts != NULL && strcmp(parts, "0") != 0 && strcmp(parts, "1") != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: a part of a model that was split into %.20s files; join them into one",
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: is one part of a model split into %.20s files; join them into one file",
                        file_of(t), parts);
     }
     *out = arch;
@@ -473,7 +475,7 @@ davy_result dv_vlm_config_gguf(const dv_tensors *text, const dv_tensors *mmproj,
     davy_result r = architecture(text, &arch);
     r = r < 0 || mmproj == NULL ? r : architecture(mmproj, &arch_too);
     if (r == DAVY_OK && strcmp(arch_too, "clip") != 0) {
-        r = dv_fail(DAVY_E_ARCH, "%s: no vision tower (its architecture is not \"clip\")", file_of(mmproj));
+        r = dv_fail(DAVY_E_ARCH, "%s: is not an mmproj: its architecture is not \"clip\"", file_of(mmproj));
     }
     r = r < 0 ? r : find_family(text, mmproj, arch, &c);
     if (r < 0) {

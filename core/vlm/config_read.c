@@ -14,7 +14,7 @@ void dv_cfg_fail(const dv_cfg *c, davy_result code, const char *key, const char 
     }
 }
 
-/* The value, NULL where there is none or where reading is over. */
+/* Returns the value, or NULL if it is absent or after an error. */
 static const dv_json *value(const dv_cfg *c, const char *key) {
     const dv_json *v = *c->r == DAVY_OK && c->node != NULL ? dv_json_get(c->node, key) : NULL;
     return v == NULL || dv_json_is_null(v) ? NULL : v;
@@ -27,7 +27,7 @@ bool dv_cfg_has(const dv_cfg *c, const char *key) {
 dv_cfg dv_cfg_object(const dv_cfg *c, const char *key) {
     dv_cfg out = {.node = value(c, key), .file = c->file, .r = c->r};
     if (snprintf(out.path, sizeof out.path, "%s%s.", c->path, key) >= (int)sizeof out.path) {
-        out.path[0] = '\0'; /* no field is nested so deeply */
+        out.path[0] = '\0'; /* no known field is nested that deep */
     }
     if (out.node != NULL && !dv_json_is_object(out.node)) {
         dv_cfg_fail(c, DAVY_E_FORMAT, key, "expected an object");
@@ -101,7 +101,7 @@ const char *dv_cfg_string(const dv_cfg *c, const char *key, const char *fallback
     return v != NULL ? dv_json_string(v) : fallback;
 }
 
-/* The first element of a list, or the value itself; *n elements. */
+/* Returns the first element of a list of *n elements, or the value itself. */
 static const dv_json *list_of(const dv_cfg *c, const char *key, const dv_json *v, int32_t max, int64_t *n) {
     *n = dv_json_is_array(v) ? dv_json_size(v) : 1;
     if (*n > max) {
@@ -158,7 +158,7 @@ dv_vlm_act dv_cfg_act(const dv_cfg *c, const char *key, dv_vlm_act fallback) {
     }
     char shown[40];
     char why[96];
-    snprintf(why, sizeof why, "the activation \"%s\" is not known",
+    snprintf(why, sizeof why, "the activation \"%s\" is not supported",
              dv_printable(shown, sizeof shown, name, strlen(name)));
     dv_cfg_fail(c, DAVY_E_UNSUPPORTED, key, why);
     return fallback;

@@ -1,5 +1,5 @@
-/* config_vision.c - the vision tower's part of config.json, the projector's fields beside it, and how pictures are prepared:
- * preprocessor_config.json, or processor_config.json's image_processor, over the family's defaults. */
+/* config_vision.c - the vision tower's part of config.json with the projector's fields, and the preparation of pictures:
+ * preprocessor_config.json, or image_processor in processor_config.json, override the family's defaults. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ typedef struct vit_defaults {
     dv_vlm_act act;
 } vit_defaults;
 
-/* CLIP, SigLIP and Idefics3's tower, whose fields have the same names. */
+/* CLIP, SigLIP and Idefics3's tower have the same field names. */
 static void read_vit(const dv_cfg *v, const vit_defaults *d, dv_vlm_vision *out) {
     out->hidden = dv_cfg_int(v, "hidden_size", d->hidden, 1, MAX_WIDTH);
     out->ffn = dv_cfg_int(v, "intermediate_size", d->ffn, 1, 8 * MAX_WIDTH);
@@ -41,7 +41,7 @@ static void read_vit(const dv_cfg *v, const vit_defaults *d, dv_vlm_vision *out)
     out->run_layers = out->layers;
 }
 
-/* Published SmolVLM2 files leave out what the 768-wide tower does not share with the classes' defaults. */
+/* Published SmolVLM2 files leave out fields in which the tower of width 768 differs from the class defaults. */
 static void read_idefics3(const dv_cfg *root, dv_vlm_config *c) {
     const dv_cfg v = dv_cfg_object(root, "vision_config");
     const int64_t hidden = dv_cfg_int(&v, "hidden_size", 1152, 1, MAX_WIDTH);
@@ -57,7 +57,7 @@ static void read_feature_layer(const dv_cfg *root, dv_vlm_vision *out) {
     int64_t layer = -2;
     const int32_t n = dv_cfg_ints(root, "vision_feature_layer", &layer, 1, -DV_VLM_MAX_LAYERS, DV_VLM_MAX_LAYERS);
     if (n == 0) {
-        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_feature_layer", "expected one layer");
+        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_feature_layer", "expected the number of one layer");
     }
     out->run_layers = layer >= 0 ? layer : out->layers + 1 + layer;
     if (out->run_layers < 0 || out->run_layers > out->layers) {
@@ -83,7 +83,7 @@ static void read_llava(const dv_cfg *root, dv_vlm_config *c) {
         c->vision.tower = DV_VLM_TOWER_CLIP;
         read_vit(&v, v.node != NULL ? &clip : &clip_large, &c->vision);
     } else {
-        dv_cfg_fail(&v, DAVY_E_UNSUPPORTED, "model_type", "the vision tower is neither CLIP nor SigLIP");
+        dv_cfg_fail(&v, DAVY_E_UNSUPPORTED, "model_type", "the vision tower must be CLIP or SigLIP");
     }
     refuse_channels(&v);
     read_feature_layer(root, &c->vision);
@@ -117,11 +117,11 @@ static void read_deepstack(const dv_cfg *v, dv_vlm_vision *out) {
     const int64_t positions = dv_cfg_int(v, "num_position_embeddings", 2304, 1, MAX_SIDE * MAX_SIDE);
     out->position_side = (int64_t)(sqrt((double)positions) + 0.5);
     if (out->position_side * out->position_side != positions) {
-        dv_cfg_fail(v, DAVY_E_FORMAT, "num_position_embeddings", "is no square number");
+        dv_cfg_fail(v, DAVY_E_FORMAT, "num_position_embeddings", "is not a square number");
     }
 }
 
-/* Qwen2-VL calls its tower's width embed_dim and the projector's hidden_size. */
+/* In Qwen2-VL embed_dim is the tower's width, and hidden_size the projector's. */
 static void read_qwen(const dv_cfg *root, dv_vlm_config *c) {
     const dv_cfg v = dv_cfg_object(root, "vision_config");
     dv_vlm_vision *out = &c->vision;
@@ -156,8 +156,8 @@ static void read_qwen(const dv_cfg *root, dv_vlm_config *c) {
     }
 }
 
-/* nanovision names its tower and says no more about it: OpenAI's ViT-L/14, whose last layer's output goes on as it is,
- * class token and all. A vision_config as other models have it may say otherwise. */
+/* nanovision gives only the name of its tower: OpenAI's ViT-L/14. It uses the last layer's output unchanged, including the class
+ * token. A vision_config as in other models can override this. */
 static void read_ghostvis(const dv_cfg *root, dv_vlm_config *c) {
     const vit_defaults clip_large = {1024, 4096, 24, 16, 336, 14, 1e-5, DV_VLM_GELU_QUICK};
     const dv_cfg v = dv_cfg_object(root, "vision_config");
@@ -172,7 +172,7 @@ static void read_ghostvis(const dv_cfg *root, dv_vlm_config *c) {
     out->clip_colours = strcmp(dv_cfg_string(root, "vision_encoder_name", ""), "clip_vit_l14") == 0;
     out->projector_act = DV_VLM_GELU;
     if (strcmp(dv_cfg_string(root, "vision_resampler_mode", "perceiver"), "perceiver") != 0) {
-        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_resampler_mode", "only perceiver is known");
+        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_resampler_mode", "only perceiver is supported");
     }
 }
 
@@ -198,8 +198,8 @@ void dv_vlm_read_vision(const dv_cfg *root, dv_vlm_config *c) {
     }
 }
 
-/* ---- how pictures are prepared: preprocessor_config.json, or processor_config.json's image_processor, over
- * the numbers of the family's published files. ---- */
+/* ---- preparation of pictures: preprocessor_config.json, or image_processor in processor_config.json, override the values of
+ * the family's published files ---- */
 
 enum { MAX_PIXELS = 1 << 28 };
 
@@ -294,7 +294,7 @@ static void read_normalisation(const dv_cfg *c, dv_vlm_picture *p) {
     }
 }
 
-/* `size` is a number in old files. */
+/* In old files `size` is a number. */
 static int64_t plain_size(const dv_cfg *c, const char *key) {
     const dv_json *v = c->node != NULL ? dv_json_get(c->node, key) : NULL;
     int64_t n = 0;
@@ -310,8 +310,8 @@ static int64_t longest_of(const dv_cfg *c, int64_t otherwise) {
     return dv_cfg_int(&size, "longest_edge", otherwise, 1, MAX_SIDE);
 }
 
-/* How SmolVLM2 looks at videos. As published it stands among the settings for pictures, and what transformers makes of it among
- * those for videos; `size` goes before video_size there, of pictures though it be. */
+/* SmolVLM2's settings for videos. The published files have them among the settings for pictures; files saved by transformers
+ * have them among those for videos. `size` overrides video_size, as in transformers, although it is meant for pictures. */
 static void read_sampling(const dv_cfg *c, dv_vlm_picture *p) {
     p->video_fps = dv_cfg_real(c, "fps", p->video_fps, 1e-3, 1e3);
     p->video_max_frames = dv_cfg_int(c, "num_frames", p->video_max_frames, 1, 65536);
@@ -342,7 +342,8 @@ static void read_smart(const dv_cfg *c, const dv_vlm_vision *v, dv_vlm_picture *
     if (p->min_pixels > p->max_pixels) {
         dv_cfg_fail(c, DAVY_E_FORMAT, "min_pixels", "is above max_pixels");
     }
-    dv_cfg_int(c, "patch_size", v->patch, v->patch, v->patch); /* the weights decide; another number is a mix-up */
+    dv_cfg_int(c, "patch_size", v->patch, v->patch,
+               v->patch); /* the weights determine it; another value means mixed-up files */
     dv_cfg_int(c, "merge_size", v->merge, v->merge, v->merge);
     dv_cfg_int(c, "temporal_patch_size", v->temporal, v->temporal, v->temporal);
 }
@@ -368,7 +369,7 @@ static void read_fixed(const dv_cfg *c, dv_vlm_picture *p) {
         p->shortest = shortest > 0 ? shortest : p->shortest;
         read_square(c, "crop_size", p);
         if (!crop) {
-            dv_cfg_fail(c, DAVY_E_UNSUPPORTED, "do_center_crop", "pictures of any shape need a crop for this tower");
+            dv_cfg_fail(c, DAVY_E_UNSUPPORTED, "do_center_crop", "must be true: this tower needs a crop");
         }
         if (p->shortest < p->width || p->shortest < p->height) {
             dv_cfg_fail(c, DAVY_E_UNSUPPORTED, "crop_size", "is larger than the resized picture");
@@ -378,7 +379,7 @@ static void read_fixed(const dv_cfg *c, dv_vlm_picture *p) {
         p->shortest = 0;
         read_square(c, "size", p);
     }
-    /* Only LLaVA's own class knows padding to a square. */
+    /* Only LLaVA's own processor class pads to a square. */
     const char *type = dv_cfg_string(c, "image_processor_type", "");
     p->pad_square = strncmp(type, "LlavaImageProcessor", 19) == 0 && dv_cfg_bool(c, "do_pad", false);
 }
@@ -389,7 +390,7 @@ void dv_vlm_read_picture(const dv_cfg *c, dv_vlm_config *out) {
         return;
     }
     if (!dv_cfg_bool(c, "do_resize", true)) {
-        dv_cfg_fail(c, DAVY_E_UNSUPPORTED, "do_resize", "pictures are always resized here");
+        dv_cfg_fail(c, DAVY_E_UNSUPPORTED, "do_resize", "must be true: davy always resizes pictures");
     }
     p->filter = (int32_t)dv_cfg_int(c, "resample", p->filter, DV_PIL_LANCZOS, DV_PIL_HAMMING);
     read_normalisation(c, p);
@@ -402,7 +403,7 @@ void dv_vlm_read_picture(const dv_cfg *c, dv_vlm_config *out) {
     }
 }
 
-/* video_preprocessor_config.json, or processor_config.json's video_processor. */
+/* Reads video_preprocessor_config.json, or video_processor in processor_config.json. */
 void dv_vlm_read_video(const dv_cfg *c, dv_vlm_config *out) {
     dv_vlm_picture *p = &out->picture;
     if (c->node == NULL || p->video_fps == 0) {

@@ -24,7 +24,7 @@ int64_t dv_decoder_chunk(const dv_decoder *d) {
     return d->chunk;
 }
 
-/* Rows from `place` on of a sequence: where the next pass finds them in its pages. */
+/* Sets up the page tables for the next pass: rows [place, place + n) of a sequence. */
 static davy_result dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n) {
     if (d->queue != NULL) {
         return dv_decoder_rows_turn_to(d, sequence, place, n);
@@ -60,22 +60,22 @@ davy_result dv_decoder_few(dv_decoder *d, const dv_decoder_rows *in, const float
     return r;
 }
 
-/* ---- a decoder's passes on a GPU: small numbers go up, and logits, or the one id that is asked for, come down. ---- */
+/* ---- passes on a GPU: the host uploads ids and positions, and downloads logits or one drawn id ---- */
 
 enum { LEAST_LIMIT = 512 };
 
 struct dv_decoder_cuda {
     dv_space host;
-    int32_t *ids, *deep_rows; /* as they go up */
-    float *logits;            /* as they came down */
+    int32_t *ids, *deep_rows; /* host copies for upload */
+    float *logits;            /* downloaded */
     dv_decoder_pass *last;
-    int64_t limit; /* tokens that the step can see: kernels that share far more among them are slower */
+    int64_t limit; /* most tokens that the step can attend to; kernels for a much larger limit are slower */
     dv_gpu_completion_ring *completions;
-    uint32_t steps; /* begun, and one more; each tells its number's id */
+    uint32_t steps; /* number of the next step; each step writes its id under its number */
     dv_gpu_readback *best_mail;
     dvk_candidates best;
-    /* The last step was begun before it was asked for, behind `ahead`, whose id is not known here until the one before it
-     * has told. */
+    /* is_ahead: the last step was started in advance, for the token `ahead`. The host reads that token's id when the step before
+     * it completes. */
     dv_decoder_token ahead;
     bool is_ahead;
     int32_t never[DV_DECODER_NEVER];
@@ -116,7 +116,7 @@ static void dv_decoder_cuda_release(dv_decoder *d) {
     dv_free(c);
 }
 
-/* After a failure: what is enqueued still reads and writes. */
+/* After an error: waits, because enqueued work still uses the memory. */
 static void dv_decoder_cuda_settle(dv_decoder *d) {
     davy_error_info saved;
     dv_error_get(&saved);
@@ -125,14 +125,14 @@ static void dv_decoder_cuda_settle(dv_decoder *d) {
     dv_error_set(&saved);
 }
 
-/* The token that was begun ahead is not wanted any more. */
+/* Discards the step that was started in advance. */
 static void dv_decoder_cuda_forget(dv_decoder *d) {
     d->cuda->is_ahead = false;
 }
 
 /* ---- several tokens ---- */
 
-/* Vectors of pictures that lie one behind the other are copied together. */
+/* Copies adjacent vectors of a picture in one operation. */
 static davy_result place_vectors(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
     const int64_t width = d->config->text.hidden;
     davy_result r = DAVY_OK;
@@ -187,7 +187,7 @@ static davy_result run_several(dv_decoder *d, const dv_decoder_input *in, int64_
 
 /* ---- one token ---- */
 
-/* What a step reads, and x of its token. */
+/* Uploads the numbers of a step, and embeds its token into x. */
 static davy_result place_token(dv_decoder *d, int32_t id, int64_t past, const int32_t *positions) {
     const dv_decoder_cuda *c = d->cuda;
     int32_t numbers[DV_TOKEN_NUMBERS] = {0};
@@ -204,7 +204,7 @@ static davy_result place_token(dv_decoder *d, int32_t id, int64_t past, const in
     return r < 0 ? r : dv_row_program_repeat(&d->step.words);
 }
 
-/* The step of a token behind `past` others. */
+/* Runs the step of a token after `past` others. */
 static davy_result run_step(dv_decoder *d, int64_t past) {
     dv_decoder_cuda *c = d->cuda;
     int64_t limit = LEAST_LIMIT;
@@ -252,10 +252,10 @@ bool dv_decoder_draws(const dv_decoder *d) {
 }
 
 davy_result dv_decoder_drawn(int32_t id) {
-    return id >= 0 ? DAVY_OK : dv_fail(DAVY_E_INTERNAL, "the model's logits hold NaN, or no largest number");
+    return id >= 0 ? DAVY_OK : dv_fail(DAVY_E_INTERNAL, "the model's logits contain NaN or have no largest value");
 }
 
-/* Not where what was begun is of other tokens, or other ids may not be taken. */
+/* True if the step started in advance is for this token and excludes the same ids. */
 static bool begun(const dv_decoder_cuda *c, const dv_decoder_token *t) {
     return c->is_ahead && c->ahead.id == t->id && c->ahead.past == t->past && c->ahead.position == t->position &&
            c->n_never == t->n_never && (t->n_never == 0 || memcmp(c->never, t->never, (size_t)t->n_never * 4) == 0);
@@ -333,23 +333,23 @@ davy_result dv_decoder_rest(dv_decoder *d, const float **logits) {
     return r;
 }
 
-/* ---- tokens that say where they belong, on a GPU: a recorded pass of a fixed number of rows, so that what
- * a row gives does not depend on how many others there are. Rows that nobody needs lie where nobody reads: behind the last
- * one, or in a sequence of their own. What is drawn comes down by itself; logits stay unless somebody asks. ---- */
+/* ---- dv_decoder_few on a GPU: a recorded pass of a fixed number of rows, so a row's result does not depend on the number of
+ * other rows. Unused rows write where no row reads: after the last one, or in a spare sequence. Drawn ids are always downloaded,
+ * logits only on request. ---- */
 
 enum { NEVER = DV_DECODER_NEVER };
 
 struct dv_decoder_rows_cuda {
     dv_space host;
-    int32_t *numbers;      /* as they go up */
-    int32_t *table, *sent; /* of pages: as the caller has them, as the GPU does */
-    int32_t *ids;          /* as they came down */
-    float *logits;         /* of one row */
+    int32_t *numbers;      /* host copies for upload */
+    int32_t *table, *sent; /* page tables: the caller's, and the GPU's copy */
+    int32_t *ids;          /* downloaded */
+    float *logits;         /* downloaded, of one row */
     dv_gpu_readback *mail;
-    int64_t limit; /* positions that the pass can see, where there are no pages */
+    int64_t limit; /* without pages: most positions that the pass can attend to */
 };
 
-/* In `named`: what goes up, in this order, then what comes down. */
+/* Layout of `named`: the uploaded numbers in this order, then the downloaded ones. */
 static int64_t at_positions(const dv_decoder *d) {
     return 3 * d->few_rows;
 }
@@ -366,12 +366,12 @@ static int64_t tables(const dv_decoder *d) {
     return d->sequences > 0 ? (d->sequences + 1) * d->each : 0;
 }
 
-/* of `named` */
+/* Length of `named`. */
 static int64_t dv_decoder_rows_numbers(const dv_decoder *d) {
     return at_drawn(d) + d->few_rows;
 }
 
-/* after plan_memory: where the pass reads them */
+/* After plan_memory: points the pass to its numbers. */
 static void dv_decoder_rows_place(dv_decoder *d) {
     dv_decoder_pass *p = &d->rows;
     p->each = true;
@@ -405,7 +405,7 @@ static davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *de
     if (r == DAVY_OK && d->sequences > 0) {
         memset(c->table, 0, (size_t)tables(d) * sizeof *c->table);
         memset(c->sent, 0xff, (size_t)tables(d) * sizeof *c->sent);
-        c->table[d->sequences * d->each] = (int32_t)desc->pages; /* the one of rows that nobody needs */
+        c->table[d->sequences * d->each] = (int32_t)desc->pages; /* the page of unused rows */
     }
     return r;
 }
@@ -465,7 +465,7 @@ static davy_result send_rows(dv_decoder *d, const dv_decoder_rows *in) {
     return dv_gpu_upload(d->queue, d->named, c->numbers, (uint64_t)at_drawn(d) * sizeof *c->numbers);
 }
 
-/* With pages the kernels are those for the longest sequence, whoever is there. */
+/* With pages, the kernels are always those for the longest possible sequence. */
 static davy_result set_limit(dv_decoder *d, const dv_decoder_rows *in) {
     dv_decoder_rows_cuda *c = d->rows_cuda;
     int64_t limit = LEAST_LIMIT;
@@ -514,7 +514,7 @@ davy_result dv_decoder_few_logits(dv_decoder *d, int64_t row, const float **logi
     return r;
 }
 
-/* ---- memory and passes of the language model. ---- */
+/* ---- opening: memory and passes of the language model ---- */
 
 enum { CHUNK = 256, CUDA_CHUNK = 1024 };
 
@@ -524,12 +524,12 @@ static int64_t form_bytes_max(int64_t k) {
     return (int64_t)(q8 > f32 ? q8 : f32);
 }
 
-/* One block for everything. */
+/* Allocates one block for all arrays. */
 static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
     const dv_vlm_text *t = &d->config->text;
     const bool gpu = desc->gpu != NULL;
     const int64_t rows = dv_max(d->chunk, d->few_rows);
-    const int64_t few = gpu ? DV_PROGRAM_FEW : rows; /* that are quantised */
+    const int64_t few = gpu ? DV_PROGRAM_FEW : rows; /* rows with 8-bit inputs */
     const int64_t tables = d->sequences + (gpu ? 1 : 0);
     const int64_t q = t->heads * t->head_dim;
     const int64_t kv = t->kv_heads * t->head_dim;
@@ -564,7 +564,7 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
     return dv_space_take(&d->space, "the cache and the activations of a dialogue", parts, DV_ARRAY_LEN(parts));
 }
 
-/* On a GPU: prompts of several sequences go through `many` alone. */
+/* On a GPU: with several sequences, only `many` reads prompts. */
 static davy_result build_cuda(dv_decoder *d, dv_row_program_desc *program) {
     davy_result r = DAVY_OK;
     if (d->sequences == 0) {
@@ -616,7 +616,7 @@ static davy_result build_passes(dv_decoder *d, const dv_decoder_desc *desc) {
 davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
     const dv_vlm_text *t = &desc->config->text;
     if (desc->context < 1 || desc->context > t->max_positions) {
-        return dv_fail(DAVY_E_INVALID, "a context of %lld tokens: this model has from 1 to %lld",
+        return dv_fail(DAVY_E_INVALID, "a context of %lld tokens is not possible; this model allows 1 to %lld",
                        (long long)desc->context, (long long)t->max_positions);
     }
     dv_decoder *d = dv_calloc(1, sizeof *d);
@@ -631,7 +631,7 @@ davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
     d->each = d->sequences > 0 ? dv_div_up(desc->context, DVK_PAGE) : 0;
     d->context = d->sequences > 0 ? desc->pages * DVK_PAGE : desc->context;
     d->cache_rows = d->context;
-    if (desc->gpu != NULL) { /* of the rows that nobody needs */
+    if (desc->gpu != NULL) { /* space for unused rows */
         d->cache_rows += d->sequences > 0 ? DVK_PAGE : d->few_rows;
     }
     d->axes = dv_vlm_position_axes(desc->config);
@@ -713,13 +713,13 @@ static void dv_decoder_cap(const dv_decoder *d, float *logits) {
     }
 }
 
-/* Whether these are words of this model. */
+/* DAVY_E_TOKENIZER if an id is outside the vocabulary. */
 static davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const bool word = vector == NULL || vector[i] < 0;
         if (word && (ids[i] < 0 || ids[i] >= d->config->text.vocab)) {
-            return dv_fail(DAVY_E_TOKENIZER, "token %d is not one of the language model's %lld", (int)ids[i],
-                           (long long)d->config->text.vocab);
+            return dv_fail(DAVY_E_TOKENIZER, "token %d is outside the language model's vocabulary of %lld tokens",
+                           (int)ids[i], (long long)d->config->text.vocab);
         }
     }
     return DAVY_OK;
@@ -744,7 +744,7 @@ static davy_result read_logits(dv_decoder *d, int64_t n, const float **logits) {
 static davy_result check_input(const dv_decoder *d, const dv_decoder_input *in) {
     const int64_t context = d->sequences > 0 ? d->each * DVK_PAGE : d->context;
     if (in->past < 0 || in->n < 1 || in->n > context - in->past) {
-        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
+        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens after %lld tokens exceed the context of %lld tokens",
                        (long long)in->n, (long long)in->past, (long long)context);
     }
     return dv_decoder_check_ids(d, in->ids, in->vector, in->n);

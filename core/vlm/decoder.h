@@ -1,5 +1,5 @@
-/* decoder.h - the language model: a cache of keys and values of a fixed length, and the passes that fill it. What it needs
- * of memory is taken once, when it is opened; a token allocates nothing. */
+/* decoder.h - the language model: a KV cache of fixed length, and the passes that fill it. Opening allocates all memory; a
+ * token allocates nothing. */
 #ifndef DV_VLM_DECODER_H
 #define DV_VLM_DECODER_H
 
@@ -14,86 +14,86 @@ typedef struct dv_decoder_desc {
     dv_pool *pool;
     dv_gpu *gpu; /* NULL: the CPU */
     uint32_t cpu;
-    dvk_dtype compute; /* DVK_F32: everything in f32; else whatever is fast, keys and values in f16 */
-    int64_t context;   /* positions of the cache */
-    int64_t chunk;     /* tokens of a pass over a prompt; 0: 256, on a GPU 1024 */
-    /* For rows of several sequences, below: */
-    int64_t few;       /* tokens of dv_decoder_few at most: up to DVK_FEW, on a GPU DVK_PAGE. 0: it is not called */
-    int64_t sequences; /* that share the cache, in pages of DVK_PAGE; 0: one, without pages */
-    int64_t pages;     /* of all of them together; context is then what one may have at most */
+    dvk_dtype compute; /* DVK_F32: everything in f32; else the fastest type, with keys and values in f16 */
+    int64_t context;   /* positions in the cache */
+    int64_t chunk;     /* prompt tokens per pass; 0: 256, on a GPU 1024 */
+    /* For dv_decoder_few and several sequences: */
+    int64_t few;       /* most tokens of dv_decoder_few: up to DVK_FEW, on a GPU DVK_PAGE; 0: it is not used */
+    int64_t sequences; /* number of sequences that share the cache, in pages of DVK_PAGE; 0: one, without pages */
+    int64_t pages;     /* pages of all sequences together; context is then the limit of one sequence */
 } dv_decoder_desc;
 
 davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out);
 void dv_decoder_release(dv_decoder *d);
-uint64_t dv_decoder_bytes(const dv_decoder *d); /* of the cache and the activations */
+uint64_t dv_decoder_bytes(const dv_decoder *d); /* cache and activations */
 
-/* Tokens that go behind `past` others: their ids, or, where `vectors` has a row for a token, that row. deep: what is
- * added to such tokens behind layer k. */
+/* n tokens after `past` others. A token is an id, or a row of `vectors`. deep[k]: rows that are added to such tokens after
+ * layer k. */
 typedef struct dv_decoder_input {
     const int32_t *ids;       /* [n] */
-    const int32_t *vector;    /* [n] index of a token's row in vectors, -1: it is a word; NULL: all are words */
-    const float *vectors;     /* [..][hidden]; on a GPU in its memory, as deep */
+    const int32_t *vector;    /* [n] row of the token in vectors; -1: the token is an id; NULL: all are ids */
+    const float *vectors;     /* [..][hidden]; on a GPU vectors and deep are in its memory */
     const float *const *deep; /* [n_deepstack] of [..][hidden], rows as in vectors; NULL: none */
     const int32_t *positions; /* [n][axes] */
     int64_t n, past;
-    int64_t sequence; /* where several share the cache; its pages are there (below) */
+    int64_t sequence; /* if several share the cache; its page table (dv_decoder_table) must be filled */
     int32_t (*cancel)(
         void *
-            user); /* asked between two passes and between a long one's layers; NULL: never. Other than 0: DAVY_E_CANCELLED */
+            user); /* called between passes and between the layers of a long one; NULL: never. Not 0: DAVY_E_CANCELLED */
     void *user;
 } dv_decoder_input;
 
-/* past + n is at most the context. *logits (may be NULL: not wanted) are those after the last token, [vocab]; they stay
- * until the next call. *fed: how many tokens the cache holds more, also where it was cancelled. */
+/* Appends tokens to the cache; past + n is at most the context. *logits: [vocab] after the last token, valid until the next
+ * call; logits may be NULL. *fed: number of tokens added to the cache, also after a cancel. */
 davy_result dv_decoder_feed(dv_decoder *d, const dv_decoder_input *in, const float **logits, int64_t *fed);
 
-/* On a GPU (of a model without softcap): the token goes into the cache, and *next is the id of the largest logit behind it,
- * of equals the lowest. Logits stay on the device. The token after it is begun before anybody asks for it: it costs
- * nothing where it is the one that comes next. */
+/* On a GPU, for a model without softcap: adds the token to the cache. *next is the id of the largest logit after it; of equal
+ * logits the lowest id. Logits stay on the device. The GPU then starts the step of *next in advance, which saves time if the
+ * next call is for that token. */
 typedef struct dv_decoder_token {
-    int32_t id, position; /* position: on all axes */
+    int32_t id, position; /* position: the same on all axes */
     int64_t past;
-    const int32_t *never; /* ids that are not taken, at most DV_DECODER_NEVER */
+    const int32_t *never; /* excluded ids, at most DV_DECODER_NEVER */
     int64_t n_never;
 } dv_decoder_token;
 enum { DV_DECODER_NEVER = 3 };
 bool dv_decoder_draws(const dv_decoder *d);
 davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *token, int32_t *next);
 
-/* On a GPU that has a kernel for it: the token goes into the cache, and *best are the largest logits behind it, at least
- * DV_DECODER_CANDIDATES unless the vocabulary is smaller. Where they do not do, dv_decoder_rest has all of them. */
+/* On a GPU with a kernel for it: adds the token to the cache. *best are the largest logits after it: at least
+ * DV_DECODER_CANDIDATES, or the whole vocabulary if it is smaller. If they are not enough, dv_decoder_rest returns all. */
 enum { DV_DECODER_CANDIDATES = 64 };
 bool dv_decoder_gives_best(const dv_decoder *d);
 davy_result dv_decoder_best(dv_decoder *d, const dv_decoder_token *token, const dvk_candidates **best);
 davy_result dv_decoder_rest(dv_decoder *d, const float **logits);
 
-/* ---- a few tokens in one pass over the weights: one of each of several sequences, whose caches share a store
- * of pages, or some of one sequence that are only supposed. On the CPU each token's logits have the bits that
- * dv_decoder_feed gives for it alone. On a GPU they are those of a pass of as many rows as the decoder was opened for,
- * whoever else is in it. Of a decoder that was opened for it. ---- */
+/* ---- a few tokens in one pass over the weights: one token of each of several sequences, whose caches share pages, or
+ * several guessed tokens of one sequence. The decoder must be opened with `few` above 0. On the CPU each token's logits equal
+ * those of dv_decoder_feed for it alone, bit for bit. On a GPU they always equal a pass of the decoder's full number of rows,
+ * and do not depend on the other rows. ---- */
 
 typedef struct dv_decoder_rows {
-    const int32_t *ids;       /* [n] words */
-    const int32_t *sequence;  /* [n]; NULL: the only one */
-    const int32_t *place;     /* [n] in its sequence; those of one sequence lie one behind the other, rising */
+    const int32_t *ids;       /* [n] token ids */
+    const int32_t *sequence;  /* [n]; NULL: the only sequence */
+    const int32_t *place;     /* [n] index in its sequence; rows of one sequence are adjacent and rising */
     const int32_t *positions; /* [n][axes] */
     int64_t n;
-    const int32_t *never; /* on a GPU: ids that are not drawn, DV_DECODER_NEVER at most */
+    const int32_t *never; /* on a GPU: excluded ids, at most DV_DECODER_NEVER */
     int64_t n_never;
 } dv_decoder_rows;
 
-int64_t dv_decoder_few_rows(const dv_decoder *d); /* n at most; 0: there is no such pass */
-int64_t dv_decoder_chunk(const dv_decoder *d);    /* tokens of a prompt in a pass */
-/* *logits: [n][vocab], until the next call; on a GPU NULL. What the cache held at these places, and on a GPU, without pages,
- * behind them, is gone. */
+int64_t dv_decoder_few_rows(const dv_decoder *d); /* largest n; 0: dv_decoder_few is not available */
+int64_t dv_decoder_chunk(const dv_decoder *d);    /* prompt tokens per pass */
+/* *logits: [n][vocab], valid until the next call; NULL on a GPU. Overwrites the cache at these places. On a GPU without pages
+ * it also overwrites later places. */
 davy_result dv_decoder_few(dv_decoder *d, const dv_decoder_rows *in, const float **logits);
-/* On a GPU, of the last pass: the ids of the largest logits [n], as of dv_decoder_next, but where there is none one that
- * dv_decoder_drawn fails for; and the logits of a row. Both until the next call. */
+/* On a GPU, after dv_decoder_few: the ids of the largest logits [n], chosen as in dv_decoder_next, and the logits of one row.
+ * Check each id with dv_decoder_drawn, which fails if a row has no largest logit. Both are valid until the next call. */
 davy_result dv_decoder_few_ids(dv_decoder *d, const int32_t **ids);
 davy_result dv_decoder_drawn(int32_t id);
 davy_result dv_decoder_few_logits(dv_decoder *d, int64_t row, const float **logits);
 
-/* The pages of a sequence, [pages of the longest]: the caller fills it in before tokens go there. */
+/* The page table of a sequence, [pages of the longest sequence]. The caller fills it before adding tokens. */
 int32_t *dv_decoder_table(dv_decoder *d, int64_t sequence);
 
 #endif

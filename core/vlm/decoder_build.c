@@ -24,7 +24,7 @@ static void add_norm(const dv_decoder *d, dv_row_program *p, const dv_vlm_affine
                                            .at = at});
 }
 
-/* A product of the stream's rows that normalises them itself; false: there is none. */
+/* Adds a product that also normalises its input rows. Returns false if there is no such kernel. */
 static bool add_normalising(const dv_decoder *d, dv_row_program *p, const dv_vlm_affine *norm,
                             const dv_prog_linear *l) {
     if (!dv_row_program_normalises(p, l->w, norm)) {
@@ -38,7 +38,7 @@ static bool add_normalising(const dv_decoder *d, dv_row_program *p, const dv_vlm
     return true;
 }
 
-/* q, k and v behind one another in each row. */
+/* Each output row holds q, k and v, adjacent. */
 static void add_qkv(const dv_decoder *d, dv_row_program *p, const dv_vlm_block *b) {
     const dv_vlm_text *t = &d->config->text;
     const int64_t width = (t->heads + 2 * t->kv_heads) * t->head_dim;
@@ -69,12 +69,12 @@ static void add_head_norm(const dv_decoder *d, dv_row_program *p, float *w, dvk_
                                            .eps = d->config->text.norm_eps});
 }
 
-/* Where keys and values go: behind `past` others, or where the pass says. */
+/* Place of new keys and values: after `past` others, or the pass's own positions. */
 static dv_prog_at cached_at(const dv_decoder_pass *pass) {
     return pass->rows.position != NULL ? DV_AT_ROWS : DV_AT_PAST;
 }
 
-/* q and k are turned where they are, then normalised; keys and values go into the cache. */
+/* Rotates q and k in place, normalises them, and stores keys and values in the cache. */
 static void add_ropes(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3], const dvk_rows cache[2]) {
     const dv_vlm_text *t = &d->config->text;
     dv_row_program *p = &pass->body;
@@ -94,7 +94,7 @@ static void add_ropes(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows
         dv_row_program_rope(p, &rope, DV_AT_ROWS);
         add_head_norm(d, p, NULL, rows[0], t->heads);
         add_head_norm(d, p, NULL, rows[1], t->kv_heads);
-        rope.pairs = 0; /* turned already */
+        rope.pairs = 0; /* already rotated */
     }
     rope.to = pass->rows;
     rope.y = cache[0];
@@ -105,7 +105,7 @@ static void add_ropes(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows
     dv_row_program_rope(p, &rope, cached_at(pass));
 }
 
-/* The same at once; many queries become what the cache is, as tensor cores want them. */
+/* The same in one kernel. Many queries get the form of the cache, because tensor cores need it. */
 static dvk_rows add_rope_qkv(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3],
                              const dvk_rows cache[2]) {
     const dv_vlm_text *t = &d->config->text;
@@ -131,7 +131,7 @@ static dvk_rows add_rope_qkv(const dv_decoder *d, dv_decoder_pass *pass, const d
     return q;
 }
 
-/* As many as a sequence may have. */
+/* The largest number of keys of a sequence. */
 static int64_t keys_of(const dv_decoder *d, const dv_decoder_pass *pass) {
     const bool gpu = pass->body.queue != NULL;
     return pass->rows.position == NULL ? 0
@@ -140,13 +140,13 @@ static int64_t keys_of(const dv_decoder *d, const dv_decoder_pass *pass) {
                                        : d->context;
 }
 
-/* A prompt in pages that a GPU reads knows how far it has come. */
+/* A paged prompt on a GPU reads its position from device memory. */
 static dv_prog_at attends_at(const dv_decoder_pass *pass) {
     const bool prompt = pass->body.queue != NULL && pass->body.rows > 1 && !pass->each;
     return prompt ? DV_AT_PAST : cached_at(pass);
 }
 
-/* All of it in one kernel, for a single token. */
+/* Rotation, cache and attention in one kernel, for a single token. */
 static bool add_attention_new(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3],
                               const dvk_attention_kv_args *attention, const dv_vlm_block *b, bool *out) {
     const dv_vlm_text *t = &d->config->text;
@@ -165,7 +165,7 @@ static bool add_attention_new(const dv_decoder *d, dv_decoder_pass *pass, const 
     return *out || dv_row_program_attention_new(p, &fresh);
 }
 
-/* True: the output matrix has multiplied already, and its product is in d->parts. */
+/* Returns true if the kernel includes the output matrix; its product is then in d->parts. */
 static bool add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_vlm_block *b, int64_t layer,
                           dvk_rows mixed) {
     const dv_vlm_text *t = &d->config->text;
@@ -214,7 +214,7 @@ static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer)
     dvk_rows mixed = dv_row_program_written(form, d->mixed, q);
     mixed.head = t->head_dim;
     dv_prog_linear up = {.w = &b->up, .act = dv_gate_of(t->act)};
-    dvk_rows stream = x; /* with what attention adds to it */
+    dvk_rows stream = x; /* x, or x plus the attention's output */
     if (add_attention(d, pass, b, layer, mixed)) {
         stream.data = up.sum = d->sum;
         up.more = d->parts;
@@ -235,7 +235,7 @@ static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer)
     dv_row_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = stream});
 }
 
-/* Of the last row alone, or of every one. */
+/* Logits of the last row only, or of every row. */
 static void add_head(const dv_decoder *d, dv_row_program *p, bool each) {
     const dv_vlm_text *t = &d->config->text;
     const dv_vlm_weights *w = d->weights;
@@ -250,7 +250,7 @@ static void add_head(const dv_decoder *d, dv_row_program *p, bool each) {
     dv_row_program_linear(p, &head);
 }
 
-/* Of a pass's tokens. */
+/* Rotation table of a pass's tokens. */
 static dvk_rope_table_args table_of(const dv_decoder *d, const dv_decoder_pass *pass) {
     return (dvk_rope_table_args){.pos = pass->positions,
                                  .freq = d->weights->frequencies,
@@ -261,12 +261,12 @@ static dvk_rope_table_args table_of(const dv_decoder *d, const dv_decoder_pass *
                                  .axes = d->axes};
 }
 
-/* A single token on a GPU, which the one before it has prepared. */
+/* True for a single token on a GPU; the step before it prepares its x. */
 static bool follows(const dv_decoder_pass *pass) {
     return pass->completions != NULL;
 }
 
-/* On a GPU the passes look their words up themselves; where vectors of pictures follow, before the layers. */
+/* On a GPU the passes embed ids themselves. If picture vectors are possible, a separate program embeds before the layers. */
 static davy_result add_words(dv_decoder *d, dv_decoder_pass *pass, const dv_row_program_desc *desc) {
     const dvk_rows x = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden);
     if (desc->queue == NULL || pass->each) {
@@ -295,7 +295,7 @@ static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
         add_norm(d, p, &(dv_vlm_affine){.w = NULL}, dv_rows(d->x, DVK_ROWS_F32, t->hidden), DV_AT_ROWS);
     }
     for (int64_t i = 0; i < t->layers; i++) {
-        const bool pictures = p->rows > 1 && !pass->each; /* can be among the rows */
+        const bool pictures = p->rows > 1 && !pass->each; /* picture vectors can be among the rows */
         if (pictures && i > 0) {
             dv_row_program_cut(p);
         }
@@ -307,7 +307,7 @@ static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
     }
 }
 
-/* The largest logit's id; of a single token, the one behind it is prepared. */
+/* Draws the id of the largest logit. For a single token it also prepares the next step. */
 static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
     const int64_t vocab = d->config->text.vocab;
     dvk_argmax_args a = {.x = dv_rows(d->logits, DVK_ROWS_F32, vocab),
@@ -331,7 +331,7 @@ static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
     dv_row_program_next_token(&pass->body, &next, &d->weights->embed);
 }
 
-/* Of one row's logits those that somebody draws from: about twice as many as may be asked for. */
+/* Selects the largest logits of one row for sampling: about twice as many as a caller may request. */
 static davy_result build_best(dv_decoder *d, dv_decoder_pass *pass, const dv_row_program_desc *desc) {
     dv_row_program_start(&pass->best, desc);
     dv_row_program_candidates(&pass->best, &(dvk_candidates_args){.x = d->logits,
@@ -350,7 +350,7 @@ davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_row_progra
     }
     add_layers(d, pass);
     if (desc->rows == 1 || pass->each) {
-        /* In the same run: waking the threads once more would cost as much as some of the steps. */
+        /* In the same run: waking the threads again would cost as much as some of the steps. */
         add_head(d, p, pass->each);
         if (desc->queue != NULL) {
             add_draw(d, pass);

@@ -1,10 +1,10 @@
-/* encode_media.c - pictures and videos as a dialogue takes them: vectors, and what the prompt says of them. */
+/* encode_media.c - encodes pictures and videos for a dialogue: their vectors, and their description for the prompt. */
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/vlm/session.h"
 
-/* Patches, then the tower. A GPU makes numbers of bytes itself: a quarter of the way there. */
+/* Prepares patches and runs the tower. A GPU normalises bytes itself, so the upload is a quarter of the size. */
 static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_session_options *cancel,
                        dv_encoded *s) {
     const dv_picture_work work = {.pool = m->pool, .cpu = m->cpu};
@@ -39,7 +39,7 @@ static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_
 
 static dv_picture_options options_of(const dv_picture_options *given) {
     dv_picture_options o = given != NULL ? *given : (dv_picture_options){0};
-    o.fold_still = false; /* the tower has its weights for every frame of a patch */
+    o.fold_still = false; /* the tower keeps separate weights for each frame of a patch */
     return o;
 }
 
@@ -74,7 +74,7 @@ davy_result dv_encode_image(const dv_vlm_model *m, const dv_rgb8 *picture, const
     return DAVY_OK;
 }
 
-/* Idefics3 has every frame as a picture of its own; Qwen has time steps of several frames. */
+/* Idefics3: every frame is a separate picture. Qwen: a time step has several frames. */
 static davy_result time_steps(const dv_vlm_model *m, const dv_video *v, dv_encoded *s) {
     const bool tiles = m->config.picture.rule == DV_VLM_PICTURE_TILES;
     const int64_t steps = tiles ? v->n : s->plan.grid_t;

@@ -1,5 +1,5 @@
-/* model.c - opens a folder or a pair of GGUF files, and tells the prompt format from the chat template. davy does not run the
- * template: it looks for the line of the answer. */
+/* model.c - opens a folder or a pair of GGUF files, and selects the prompt format. davy does not run the chat template; it only
+ * searches it for the start of the answer. */
 #include "core/vlm/model.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { MAX_BYTES = 16 << 20 };
 
-/* Jinja writes the line break as \n, JSON around it as \\n. */
+/* In Jinja the line break is \n; inside JSON it is \\n. */
 static bool has_think(const char *p, uint64_t bytes) {
     static const char think[] = "<think>";
     static const char who[] = "assistant";
@@ -65,14 +65,14 @@ davy_result dv_template_thinks(const char *folder, const dv_tensors *text, bool 
     return r;
 }
 
-/* ---- which prompt ---- */
+/* ---- the prompt format ---- */
 
 static bool has_token(const dv_tokenizer *t, const char *token) {
     return dv_tokenizer_find(t, token) >= 0;
 }
 
-/* Llama 3 keeps JoyCaption's placeholder in reserve for everybody: the configuration says whether it is the one, or, where
- * there is none (GGUF), that nobody added another, and the tower, which is SigLIP's there. */
+/* JoyCaption's placeholder is a reserved token of every Llama 3 tokenizer. So the configuration must name it. GGUF files have no
+ * such field: there the model is JoyCaption if no "<image>" token was added and the tower is SigLIP. */
 static bool is_joycaption(const dv_vlm_config *c, const dv_tokenizer *t) {
     const int32_t reserved = dv_tokenizer_find(t, dv_chat_format_of(DV_CHAT_JOYCAPTION)->picture_token);
     const bool alone = !has_token(t, "<image>") && c->vision.tower == DV_VLM_TOWER_SIGLIP;
@@ -98,7 +98,7 @@ dv_chat_kind dv_template_kind(const dv_vlm_config *c, const dv_tokenizer *t, boo
     }
 }
 
-/* ---- opens a folder or a pair of GGUF files. ---- */
+/* ---- opening ---- */
 
 typedef struct search {
     const char *folder, *text;
@@ -117,14 +117,14 @@ static davy_result see_file(void *user, const char *name) {
     return s->found != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
 }
 
-/* The mmproj beside a text model; *out NULL: none. */
+/* Finds the mmproj beside a text model; *out NULL: none. */
 static davy_result find_mmproj(const char *path, char **out) {
     char *folder = dv_path_folder(path);
     search s = {.folder = folder, .text = dv_path_name(path)};
     davy_result r =
         folder != NULL ? dv_path_list(folder, see_file, &s) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     if (r == DAVY_OK && s.count > 1) {
-        r = dv_fail(DAVY_E_INVALID, "%s: %d mmproj files lie beside it: name one", path, (int)s.count);
+        r = dv_fail(DAVY_E_INVALID, "%s: there are %d mmproj files beside it; name one", path, (int)s.count);
     }
     if (r < 0) {
         dv_free(s.found);
@@ -136,7 +136,7 @@ static davy_result find_mmproj(const char *path, char **out) {
 }
 
 typedef struct files {
-    dv_tensors *text, *vision; /* vision NULL: the same, or none */
+    dv_tensors *text, *vision; /* vision NULL: the tower is in text, or there is none */
     bool gguf;
 } files;
 
@@ -157,7 +157,7 @@ static davy_result open_files(const dv_vlm_open *o, files *f, dv_vlm_config *c) 
     return r;
 }
 
-/* Of the prompts that are known only Qwen3's comes in both forms. */
+/* Only Qwen3 has models with and without reasoning. */
 static davy_result ask_template(const dv_vlm_open *o, const files *f, const dv_vlm_config *c, bool *thinks) {
     *thinks = false;
     return c->family == DV_VLM_QWEN3 ? dv_template_thinks(o->path, f->gguf ? f->text : NULL, thinks) : DAVY_OK;
@@ -214,7 +214,7 @@ static davy_result open_parts(const dv_vlm_open *open, dv_vlm_model *m) {
     return r;
 }
 
-/* Of a file that is one of a folder's (weights, their index, config.json) the folder, which is then *folder. */
+/* If the path is a file of a model folder (weights, their index, config.json), opens its folder: *folder. */
 static davy_result enter_folder(dv_vlm_open *o, char **folder) {
     if (dv_path_stat(o->path) != DV_PATH_FILE || dv_ends_with(o->path, ".gguf")) {
         return DAVY_OK;

@@ -1,5 +1,5 @@
-/* picture.c - from the caller's pixels to the patches that a vision tower reads: 8-bit RGB as Pillow converts, the sizes that
- * the models' preprocessors choose, frames of videos, tiles, normalised patches. */
+/* picture.c - converts the caller's pixels to the patches of a vision tower: 8-bit RGB as in Pillow, sizes as in the models'
+ * preprocessors, frames of videos, tiles, normalised patches. */
 #include "core/vlm/picture.h"
 
 #include <math.h>
@@ -8,10 +8,10 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-/* ---- sizes. Arithmetic is in double and truncated or rounded exactly as in the models' preprocessors: a different size would
- * be a different number of tokens. ---- */
+/* ---- sizes, in double, truncated or rounded exactly as in the models' preprocessors: another size would give another number
+ * of tokens ---- */
 
-enum { TILES_MAX_EDGE = 4096 }; /* Idefics3's own bound */
+enum { TILES_MAX_EDGE = 4096 }; /* Idefics3's own limit */
 
 /* ---- Idefics3 ---- */
 
@@ -70,7 +70,7 @@ static davy_result dv_picture_plan_tiles(const dv_vlm_config *c, const dv_pictur
     int64_t longest = c->picture.longest;
     const int64_t pixels = o->max_pixels > 0 ? o->max_pixels : INT64_MAX;
     const int64_t most = dv_max(dv_min(o->max_tiles > 0 ? o->max_tiles : INT64_MAX, pixels / (tile * tile)), 1);
-    if (p->frames > 0 || !c->picture.split || most == 1) { /* one square, by way of the first size */
+    if (p->frames > 0 || !c->picture.split || most == 1) { /* one square, after the first resize */
         const size first = longest_to(p->width, p->height, p->frames > 0 ? c->picture.video_longest : longest);
         p->first_w = first.w;
         p->first_h = first.h;
@@ -84,7 +84,7 @@ static davy_result dv_picture_plan_tiles(const dv_vlm_config *c, const dv_pictur
     }
     dv_picture_plan got;
     split_at(p, longest, tile, &got);
-    while (got.tiles > most) { /* ends: a longest edge of one tile is one tile */
+    while (got.tiles > most) { /* terminates: with a longest edge of one tile there is one tile */
         longest = (dv_div_up(longest, tile) - 1) * tile;
         split_at(p, longest, tile, &got);
     }
@@ -98,9 +98,9 @@ static int64_t to_multiple(double v, int64_t f, double (*whole)(double)) {
     return (int64_t)whole(v / (double)f) * f;
 }
 
-/* Sizes in multiples of f; the product of both and `frames` (1: not counted) between lo and hi. */
+/* Sizes in multiples of f. The product of both and `frames` (1: not counted) is between lo and hi. */
 static size smart_resize(double w, double h, int64_t f, int64_t frames, int64_t lo, int64_t hi) {
-    size s = {to_multiple(w, f, rint), to_multiple(h, f, rint)}; /* halves to even, as everybody's default mode */
+    size s = {to_multiple(w, f, rint), to_multiple(h, f, rint)}; /* rounds halves to even, the default mode */
     const int64_t volume = s.w * s.h * (int64_t)rint((double)frames / 2) * 2;
     const double own = w * h * (double)frames;
     const int64_t area = frames == 1 ? s.w * s.h : volume;
@@ -120,8 +120,8 @@ static davy_result check_aspect(double w, double h) {
     const double aspect = w > h ? w / h : h / w;
     if (aspect > DV_PICTURE_MAX_ASPECT) {
         return dv_fail(DAVY_E_SHAPE,
-                       "captioning: a picture of %.0fx%.0f is %.0f times as long as wide, this model takes "
-                       "at most %d",
+                       "captioning: the sides of a picture of %.0fx%.0f have the ratio %.0f; this model allows "
+                       "at most %d, so crop the picture",
                        w, h, aspect, (int)DV_PICTURE_MAX_ASPECT);
     }
     return DAVY_OK;
@@ -131,7 +131,7 @@ static davy_result dv_picture_plan_smart(const dv_vlm_config *c, const dv_pictur
     const dv_vlm_picture *rule = &c->picture;
     const int64_t f = c->vision.patch * c->vision.merge;
     const bool video = p->frames > 0;
-    const bool together = video && c->family == DV_VLM_QWEN3; /* its limits are those of all frames */
+    const bool together = video && c->family == DV_VLM_QWEN3; /* its limits apply to all frames together */
     int64_t lo = video ? rule->video_min_pixels : rule->min_pixels;
     int64_t hi = video ? rule->video_max_pixels : rule->max_pixels;
     if (o->max_pixels > 0) {
@@ -151,7 +151,7 @@ static davy_result dv_picture_plan_smart(const dv_vlm_config *c, const dv_pictur
     }
     const int64_t frames = together ? dv_max(p->frames, 2) : 1;
     size s = smart_resize(w, h, f, frames, lo, hi);
-    if (o->max_pixels > 0 && s.w * s.h * frames > hi) { /* a narrow picture; the models' own limit lets it be */
+    if (o->max_pixels > 0 && s.w * s.h * frames > hi) { /* a narrow picture; the model's own rule does not limit it */
         int64_t *longer = s.w > s.h ? &s.w : &s.h;
         *longer = dv_max(hi / (dv_min(s.w, s.h) * frames) / f * f, f);
     }
@@ -161,7 +161,7 @@ static davy_result dv_picture_plan_smart(const dv_vlm_config *c, const dv_pictur
     return DAVY_OK;
 }
 
-/* ---- the caller's pixels as 8-bit RGB, in the way Pillow's conversions give it. ---- */
+/* ---- the caller's pixels as 8-bit RGB, as in Pillow's conversions ---- */
 
 davy_result dv_picture_allocate(int64_t width, int64_t height, dv_rgb8 *out) {
     *out = (dv_rgb8){.data = dv_calloc((uint64_t)height, (uint64_t)(3 * width)),
@@ -206,7 +206,7 @@ static void load_row(const dv_pixels *p, const dv_colours *colours, int64_t inde
     for (int32_t c = 0; c < 3; c++) {
         from[c] = p->sc * (colours->count == 1 ? colours->map[0] : colours->map[c]);
     }
-    if (colours->alpha < 0 && p->dtype == DAVY_DTYPE_U8 && p->range == DAVY_RANGE_FULL) { /* what hosts have most */
+    if (colours->alpha < 0 && p->dtype == DAVY_DTYPE_U8 && p->range == DAVY_RANGE_FULL) { /* the most common case */
         for (int64_t x = 0; x < p->w; x++, out += 3, row += p->sw) {
             for (int32_t c = 0; c < 3; c++) {
                 out[c] = *(const uint8_t *)(row + from[c]);
@@ -228,7 +228,7 @@ davy_result dv_picture_load(const dv_pixels *p, int64_t index, dv_rgb8 *out) {
         return dv_fail(DAVY_E_UNSUPPORTED, "captioning: pictures must be in host memory");
     }
     if (p->h < 1 || p->w < 1 || p->h > DV_PICTURE_MAX_SIDE || p->w > DV_PICTURE_MAX_SIDE) {
-        return dv_fail(DAVY_E_SHAPE, "captioning: a picture of %lldx%lld, sides are 1 to %d", (long long)p->w,
+        return dv_fail(DAVY_E_SHAPE, "captioning: a picture of %lldx%lld; sides must be 1 to %d", (long long)p->w,
                        (long long)p->h, (int)DV_PICTURE_MAX_SIDE);
     }
     if (p->channels == DAVY_CHANNELS_LATENT || p->range == DAVY_RANGE_RAW) {
@@ -242,9 +242,9 @@ davy_result dv_picture_load(const dv_pixels *p, int64_t index, dv_rgb8 *out) {
     return r;
 }
 
-/* ---- 8-bit pictures to normalised patches, in the order the towers read them. ---- */
+/* ---- 8-bit pictures to normalised patches, in the towers' order ---- */
 
-/* A row of a frame's patch: numbers, or the bytes as they are. */
+/* Writes one row of a patch as normalised numbers. put_bytes writes the bytes unchanged. */
 static void put_numbers(const dv_patchify *p, const uint8_t *from, float *to) {
     const int64_t colour = p->n_frames * p->patch * p->patch;
     for (int64_t x = 0; x < p->patch; x++, from += 3) {
@@ -263,7 +263,7 @@ static void put_bytes(const dv_patchify *p, const uint8_t *from, uint8_t *to) {
     }
 }
 
-/* Rows of merge blocks are the units. */
+/* A unit of work is a row of merge blocks. */
 static void run_rows(void *user, int64_t first, int64_t last, int32_t worker) {
     const dv_patchify *p = user;
     (void)worker;
@@ -300,9 +300,9 @@ static void dv_patchify_run(const dv_patchify *p, dv_pool *pool) {
     }
 }
 
-/* ---- which frames of a video a model looks at, and when they were. ---- */
+/* ---- selection of a video's frames, and their times ---- */
 
-/* Idefics3: evenly over the clip, without its first and last second where that leaves enough; doubles drop out. */
+/* Idefics3: evenly spaced, without the first and the last second if enough frames remain. Duplicates are removed. */
 static int64_t frames_tiles(const dv_vlm_picture *p, int64_t total, double fps, int64_t *index) {
     const double seconds = (double)total / fps;
     const int64_t want = dv_max(dv_min((int64_t)rint(p->video_fps * seconds), p->video_max_frames), 1);
@@ -327,13 +327,13 @@ static int64_t frames_tiles(const dv_vlm_picture *p, int64_t total, double fps, 
     return n;
 }
 
-/* Qwen2-VL, Qwen2.5-VL: an even number, from the start on; in single precision, as torch's arange counts. */
+/* Qwen2-VL, Qwen2.5-VL: a whole number of temporal patches, from the start on. Single precision, as in torch's arange. */
 static int64_t frames_qwen2(const dv_vlm_picture *p, int64_t temporal, int64_t total, double fps, int64_t *index) {
     const int64_t most = dv_min(p->video_max_frames, total) / temporal * temporal;
     double want = (double)total / fps * p->video_fps;
     want = fmin(fmin(fmax(want, (double)p->video_min_frames), (double)most), (double)total);
     const int64_t n = (int64_t)floor(want / (double)temporal) * temporal;
-    if (n == 0) { /* fewer frames than a temporal patch has: all there are */
+    if (n == 0) { /* fewer frames than a temporal patch: takes all */
         for (int64_t i = 0; i < total; i++) {
             index[i] = i;
         }
@@ -360,7 +360,8 @@ static int64_t frames_qwen3(const dv_vlm_picture *p, int64_t total, double fps, 
 davy_result dv_video_frames(const dv_vlm_config *c, int64_t total, double fps, int64_t *index, int64_t *n) {
     const dv_vlm_picture *p = &c->picture;
     if (p->video_fps == 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "captioning: %s models take no videos", dv_vlm_family_name(c->family));
+        return dv_fail(DAVY_E_UNSUPPORTED, "captioning: %s models do not support videos",
+                       dv_vlm_family_name(c->family));
     }
     if (total < 1 || total > INT32_MAX || !(fps > 1e-3 && fps < 1e5)) {
         return dv_fail(DAVY_E_INVALID, "captioning: a video of %lld frames at %g frames per second", (long long)total,
@@ -377,8 +378,6 @@ double dv_video_seconds(const dv_vlm_config *c, const int64_t *index, int64_t n,
     const int64_t last = dv_min(first + c->vision.temporal - 1, n - 1);
     return ((double)index[first] / fps + (double)index[last] / fps) / 2;
 }
-
-/* ---- plans, and the way from 8-bit pictures to patches that a plan describes. ---- */
 
 /* ---- plans ---- */
 
@@ -401,7 +400,7 @@ static davy_result plan_fixed(const dv_vlm_config *c, dv_picture_plan *p) {
     p->first_h = p->resized_h = w <= h ? longest : rule->shortest;
     int64_t rest_x = p->resized_w - rule->width;
     int64_t rest_y = p->resized_h - rule->height;
-    /* Halves: down, or to the even one (3/2 is 2 and 5/2 is 2). */
+    /* Half of an odd remainder rounds down, or to even (3/2 is 2 and 5/2 is 2). */
     p->crop_x = rest_x / 2 + (rule->crop_round && rest_x % 4 == 3 ? 1 : 0);
     p->crop_y = rest_y / 2 + (rule->crop_round && rest_y % 4 == 3 ? 1 : 0);
     return DAVY_OK;
@@ -421,18 +420,18 @@ static void count_patches(const dv_vlm_config *c, const dv_picture_options *o, d
 
 static davy_result plan(const dv_vlm_config *c, const dv_picture_options *o, dv_picture_plan *p) {
     if (c->picture.rule == DV_VLM_PICTURE_NONE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "captioning: a %s model without a vision tower takes no pictures",
+        return dv_fail(DAVY_E_UNSUPPORTED, "captioning: this %s model has no vision tower, so it takes no pictures",
                        dv_vlm_family_name(c->family));
     }
     if (p->width < 1 || p->height < 1 || p->width > DV_PICTURE_MAX_SIDE || p->height > DV_PICTURE_MAX_SIDE) {
-        return dv_fail(DAVY_E_SHAPE, "captioning: a picture of %lldx%lld, sides are 1 to %d", (long long)p->width,
+        return dv_fail(DAVY_E_SHAPE, "captioning: a picture of %lldx%lld; sides must be 1 to %d", (long long)p->width,
                        (long long)p->height, (int)DV_PICTURE_MAX_SIDE);
     }
     const davy_result r = c->picture.rule == DV_VLM_PICTURE_TILES   ? dv_picture_plan_tiles(c, o, p)
                           : c->picture.rule == DV_VLM_PICTURE_SMART ? dv_picture_plan_smart(c, o, p)
                                                                     : plan_fixed(c, p);
     if (r == DAVY_OK && (p->resized_w > DV_PICTURE_MAX_SIDE || p->resized_h > DV_PICTURE_MAX_SIDE)) {
-        return dv_fail(DAVY_E_SHAPE, "captioning: a picture of %lldx%lld is too long for this model",
+        return dv_fail(DAVY_E_SHAPE, "captioning: a picture of %lldx%lld is too narrow for this model; crop it",
                        (long long)p->width, (long long)p->height);
     }
     if (r == DAVY_OK) {
@@ -444,7 +443,8 @@ static davy_result plan(const dv_vlm_config *c, const dv_picture_options *o, dv_
 davy_result dv_picture_plan_make(const dv_vlm_config *c, const dv_picture_options *o, const dv_picture_size *given,
                                  dv_picture_plan *out) {
     if (given->frames != 0 && c->picture.video_fps == 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "captioning: %s models take no videos", dv_vlm_family_name(c->family));
+        return dv_fail(DAVY_E_UNSUPPORTED, "captioning: %s models do not support videos",
+                       dv_vlm_family_name(c->family));
     }
     if (given->frames < 0 || given->frames > DV_PICTURE_MAX_FRAMES) {
         return dv_fail(DAVY_E_INVALID, "captioning: %lld frames, expected 1 to %d", (long long)given->frames,
@@ -482,7 +482,7 @@ typedef struct preparing {
     uint8_t *bytes; /* instead of out */
 } preparing;
 
-/* The references multiply in double, round, then subtract and divide in single precision. */
+/* As in the reference preprocessors: multiply in double, round, then subtract and divide in single precision. */
 void dv_picture_table(const dv_vlm_config *config, float table[3][256]) {
     const dv_vlm_picture *rule = &config->picture;
     for (int c = 0; c < 3; c++) {
@@ -551,11 +551,11 @@ static davy_result prepare_tiles(preparing *p, const dv_rgb8 *picture) {
 static davy_result prepare_smart(preparing *p, const dv_rgb8 *pictures) {
     const dv_picture_plan *plan = p->plan;
     const int64_t given = dv_max(plan->frames, 1);
-    dv_rgb8 frames[16] = {0}; /* config_vision.c: no more in a temporal patch */
+    dv_rgb8 frames[16] = {0}; /* config_vision.c limits a temporal patch to 16 frames */
     davy_result r = DAVY_OK;
     for (int64_t t = 0; r == DAVY_OK && t < plan->grid_t; t++) {
         int64_t own = 0;
-        for (int64_t f = 0; r == DAVY_OK && f < plan->patch_frames; f++) { /* past the last frame: the last again */
+        for (int64_t f = 0; r == DAVY_OK && f < plan->patch_frames; f++) { /* repeats the last frame */
             const int64_t at = t * p->c->vision.temporal + f;
             if (at < given) {
                 r = resize(p, &pictures[at], plan->resized_w, plan->resized_h, &frames[f]);
@@ -574,7 +574,7 @@ static davy_result prepare_smart(preparing *p, const dv_rgb8 *pictures) {
     return r;
 }
 
-/* Around the middle of a square of the mean colour. */
+/* Centres the picture in a square filled with the mean colour. */
 static davy_result pad_square(const preparing *p, const dv_rgb8 *from, dv_rgb8 *to) {
     const int64_t side = p->plan->pad;
     const davy_result r = dv_picture_allocate(side, side, to);
@@ -614,7 +614,7 @@ static davy_result prepare(preparing *p, const dv_rgb8 *pictures) {
     const int64_t n = dv_max(plan_of->frames, 1);
     for (int64_t i = 0; i < n; i++) {
         if (pictures[i].width != plan_of->width || pictures[i].height != plan_of->height) {
-            return dv_fail(DAVY_E_SHAPE, "captioning: picture %lld is %lldx%lld, not the %lldx%lld of the others",
+            return dv_fail(DAVY_E_SHAPE, "captioning: picture %lld is %lldx%lld, but the others are %lldx%lld",
                            (long long)i, (long long)pictures[i].width, (long long)pictures[i].height,
                            (long long)plan_of->width, (long long)plan_of->height);
         }

@@ -1,6 +1,6 @@
-/* pil_resize.c - Pillow's resampler: weights of both axes first, then tiles of the output, each of which resamples the
- * rows it needs horizontally into scratch and then vertically. Tiles keep memory small and are the units of the pool;
- * rows between two tiles are computed twice, which changes no number. */
+/* pil_resize.c - Pillow's resampler: computes the weights of both axes, then the output in tiles. A tile resamples its source
+ * rows horizontally into scratch, then vertically. Tiles limit memory and are the units of work of the pool. Source rows shared
+ * by two tiles are computed twice, with the same result. */
 #include "core/vlm/pil_resize.h"
 
 #include <math.h>
@@ -14,13 +14,13 @@
 
 enum {
     TILE_WIDTH = 256,    /* pixels */
-    TILE_ROWS_IN = 1024, /* about; 768 KiB of scratch */
+    TILE_ROWS_IN = 1024, /* approximate; 768 KiB of scratch */
     TILE_ROWS_OUT = 128
 };
 
 #define PI 3.14159265358979323846
 
-/* ---- filters: as Pillow evaluates them, operation by operation ---- */
+/* ---- filters: the same operations in the same order as in Pillow ---- */
 
 static double box_filter(double x) {
     return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
@@ -40,7 +40,7 @@ static double hamming_filter(double x) {
         return 0.0;
     }
     x = x * PI;
-    return sin(x) / x * ((double)0.54f + (double)0.46f * cos(x)); /* floats there, too */
+    return sin(x) / x * ((double)0.54f + (double)0.46f * cos(x)); /* Pillow's constants are floats */
 }
 
 static double bicubic_filter(double x) {
@@ -82,7 +82,7 @@ static void axis_free(dv_pil_axis *a) {
     dv_free(a->split);
 }
 
-/* The weights of output i from source positions around `centre`, normalised in `sum_to_one`, then in fixed point. */
+/* Computes the weights of output i around source position `centre`: normalised, then as fixed point. */
 static void fill_output(dv_pil_axis *a, int64_t i, double centre, double filterscale, dv_pil_filter filter,
                         double *sum_to_one) {
     const double support = filters[filter].support * filterscale;
@@ -140,14 +140,14 @@ static davy_result axis_make(dv_pil_axis *a, float from, float to, dv_pil_filter
 
 typedef struct resize_job {
     dv_rgb8 src, dst;
-    dv_pil_axis across, down; /* out is 0 where the pass is left out */
+    dv_pil_axis across, down; /* out is 0 if the pass is skipped */
     const dv_pil_rows *rows;
     int64_t tiles_x, tile_rows;
-    uint8_t *scratch; /* of all workers */
+    uint8_t *scratch; /* for all workers */
     uint64_t scratch_each;
 } resize_job;
 
-/* Source rows that output rows [y0, y1) read. */
+/* *lo, *hi: source rows for output rows [y0, y1). */
 static void rows_read(const dv_pil_axis *down, int64_t y0, int64_t y1, int64_t *lo, int64_t *hi) {
     *lo = down->first[y0];
     *hi = *lo;
@@ -240,21 +240,21 @@ static void copy_rows(const dv_rgb8 *src, const dv_rgb8 *dst) {
 static davy_result check(const dv_pil_options *o, const dv_rgb8 *src, const dv_rgb8 *dst, const float box[4]) {
     if (o->filter < DV_PIL_LANCZOS || o->filter > DV_PIL_HAMMING) {
         return dv_fail(DAVY_E_INVALID,
-                       "resizing a picture: filter %d is none of Lanczos 1, bilinear 2, bicubic 3, box 4, "
-                       "Hamming 5",
+                       "resizing a picture: filter is %d, expected 1 Lanczos, 2 bilinear, 3 bicubic, 4 box or "
+                       "5 Hamming",
                        (int)o->filter);
     }
     const int64_t sides[4] = {src->width, src->height, dst->width, dst->height};
     for (int i = 0; i < 4; i++) {
         if (sides[i] < 1 || sides[i] > DV_PIL_MAX_SIDE) {
-            return dv_fail(DAVY_E_SHAPE, "resizing a picture from %lldx%lld to %lldx%lld: sides are 1 to %d",
+            return dv_fail(DAVY_E_SHAPE, "resizing a picture from %lldx%lld to %lldx%lld: sides must be 1 to %d",
                            (long long)sides[0], (long long)sides[1], (long long)sides[2], (long long)sides[3],
                            (int)DV_PIL_MAX_SIDE);
         }
     }
     if (!(box[0] >= 0 && box[1] >= 0 && box[2] > box[0] && box[3] > box[1] && box[2] <= (float)src->width &&
           box[3] <= (float)src->height)) {
-        return dv_fail(DAVY_E_INVALID, "resizing a picture: the box is empty or reaches outside");
+        return dv_fail(DAVY_E_INVALID, "resizing a picture: the box is empty or reaches outside the picture");
     }
     return DAVY_OK;
 }
@@ -283,7 +283,7 @@ static davy_result resize_once(const dv_pil_options *o, const dv_rgb8 *src, cons
     return r;
 }
 
-/* Pillow 12 takes pictures more than a hundred times as high as wide vertically first, as a resize of its own. */
+/* If a picture is more than 100 times as high as wide, Pillow 12 first resizes it vertically in a separate call. */
 static davy_result resize_tall(const dv_pil_options *o, const dv_rgb8 *src, const dv_rgb8 *dst, const float box[4]) {
     const dv_rgb8 flat = {.data = dv_calloc((uint64_t)(3 * src->width), (uint64_t)dst->height),
                           .width = src->width,

@@ -1,12 +1,12 @@
-/* pil_resize.h - resampling of 8-bit RGB pictures, bit for bit as Pillow 12 does it: 22-bit fixed-point weights,
- * a horizontal pass, rounding to 8 bits, a vertical pass. Preprocessors of vision models are defined by these numbers. */
+/* pil_resize.h - resampling of 8-bit RGB pictures with the bits of Pillow 12: 22-bit fixed-point weights, a horizontal pass,
+ * rounding to 8 bits, a vertical pass. Vision models were trained on these values. */
 #ifndef DV_VLM_PIL_RESIZE_H
 #define DV_VLM_PIL_RESIZE_H
 
 #include "core/base/common.h"
 #include "core/base/pool.h"
 
-typedef enum dv_pil_filter { /* Pillow's own numbers, as preprocessor_config.json has them */
+typedef enum dv_pil_filter { /* Pillow's numbers, as in preprocessor_config.json */
                              DV_PIL_LANCZOS = 1,
                              DV_PIL_BILINEAR = 2,
                              DV_PIL_BICUBIC = 3,
@@ -24,14 +24,13 @@ typedef struct dv_rgb8 {
 
 typedef struct dv_pil_options {
     dv_pil_filter filter;
-    const float *box; /* x0, y0, x1, y1 of the source; NULL: all of it */
-    dv_pool *pool;    /* NULL: this thread alone */
+    const float *box; /* x0, y0, x1, y1 of the source; NULL: the whole source */
+    dv_pool *pool;    /* NULL: the calling thread only */
     uint32_t cpu;     /* DVK_CPU_* bits that may be used */
 } dv_pil_options;
 
-/* Resamples src into dst, whose sizes, stride and memory are the caller's; they must not overlap. Beside the tables of
- * weights it takes about a megabyte per thread for ordinary scales; at scales above 100 as many rows of 256 pixels as
- * the filter reaches over. */
+/* Resamples src into dst. The caller sets dst's size, stride and memory; src and dst must not overlap. Besides the weight
+ * tables it needs about 1 MB per thread. At scales above 100 it needs as many rows of 256 pixels as the filter spans. */
 davy_result dv_pil_resize(const dv_pil_options *o, const dv_rgb8 *src, const dv_rgb8 *dst);
 
 #endif

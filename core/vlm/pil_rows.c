@@ -1,8 +1,8 @@
-/* pil_rows.c - the loops of the resampler as they are defined. Sums are taken modulo 2^32, as every variant does. */
+/* pil_rows.c - the reference loops of the resampler. Every variant computes sums modulo 2^32. */
 #include "core/vlm/pil_rows.h"
 
 static uint8_t finish(uint32_t sum) {
-    const int32_t v = (int32_t)sum >> DV_PIL_BITS; /* arithmetic, as on every machine this runs on */
+    const int32_t v = (int32_t)sum >> DV_PIL_BITS; /* an arithmetic shift on all supported machines */
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 

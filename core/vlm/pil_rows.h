@@ -4,21 +4,21 @@
 
 #include "core/base/common.h"
 
-enum { DV_PIL_BITS = 22 }; /* of the fixed-point weights */
+enum { DV_PIL_BITS = 22 }; /* fraction bits of the fixed-point weights */
 
 /* Weights of one axis. Output i is the sum over taps t < count[i] of source[first[i] + t] * weight[i * taps + t]. */
 typedef struct dv_pil_axis {
     int64_t in, out;
-    int64_t taps; /* room for each output's weights: a multiple of 4, zeros behind the last */
+    int64_t taps; /* weights stored per output: a multiple of 4, padded with zeros */
     int32_t *first;
     int32_t *count;
     int32_t *weight;
-    /* The same numbers split for 16-bit multiplications, weight = high * 2^15 + low, 0 <= low < 2^15: per output and
-     * four taps, four lows, then four highs. NULL where nobody wants them. */
+    /* The same weights split for 16-bit multiplication: weight = high * 2^15 + low, 0 <= low < 2^15. For each output and
+     * each four taps: four lows, then four highs. NULL: not needed. */
     int16_t *split;
 } dv_pil_axis;
 
-/* RGB pixels [x0, x1) of `rows` rows. src is row 0, of width axis->in; dst is pixel x0 of row 0. */
+/* Horizontal pass: RGB pixels [x0, x1) of `rows` rows. src is row 0, of width axis->in; dst is pixel x0 of row 0. */
 typedef struct dv_pil_across {
     const dv_pil_axis *axis;
     const uint8_t *src;
@@ -27,7 +27,7 @@ typedef struct dv_pil_across {
     int64_t x0, x1, rows;
 } dv_pil_across;
 
-/* Row y of the output, `bytes` bytes of it. src is row axis->first[y]. */
+/* Vertical pass: `bytes` bytes of output row y. src is row axis->first[y]. */
 typedef struct dv_pil_down {
     const dv_pil_axis *axis;
     const uint8_t *src;

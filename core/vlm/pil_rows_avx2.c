@@ -1,6 +1,6 @@
-/* pil_rows_avx2.c - the loops of the resampler with AVX2. A weight has up to 24 bits, a pixel 8; vpmaddwd multiplies
- * 16-bit pairs, so weights come in two halves (pil_rows.h) whose sums are put together once at the end: exact, because
- * everything is taken modulo 2^32. Compiled with -mavx2 on x86-64, otherwise without content. */
+/* pil_rows_avx2.c - the loops of the resampler with AVX2. A weight has up to 24 bits and a pixel 8, but vpmaddwd multiplies
+ * 16-bit pairs. So weights are split into two halves (pil_rows.h), and the sums of the halves are combined once at the end. That
+ * is exact, because all sums are modulo 2^32. Compiled with -mavx2 on x86-64; empty on other machines. */
 #include <string.h>
 
 #include "core/vlm/pil_rows.h"
@@ -11,14 +11,14 @@
 
 enum { ROWS = 4 };
 
-/* Four pixels, 12 bytes in both halves: to pairs of 16-bit values R0R1 G0G1 B0B1 of pixels 0, 1 and of pixels 2, 3. */
+/* Input: four pixels, 12 bytes, in both halves. Result: pairs of 16-bit values R0R1 G0G1 B0B1 of pixels 0, 1 and 2, 3. */
 static __m256i pair_pixels(__m256i v) {
     const __m256i order = _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9, -1, 7,
                                            -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
     return _mm256_shuffle_epi8(v, order);
 }
 
-/* Four 16-bit weights, at bytes [at, at + 8) of both halves: the first two to all of the lower half, the others upper. */
+/* Input: four 16-bit weights in both halves. Result: the first two fill the lower half, the other two the upper half. */
 static __m256i spread_low(__m256i w) {
     const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5,
                                            6, 7, 4, 5, 6, 7);
@@ -31,7 +31,7 @@ static __m256i spread_high(__m256i w) {
     return _mm256_shuffle_epi8(w, order);
 }
 
-/* R, G, B as three bytes of the result. */
+/* Result: R, G, B in three bytes. */
 static uint32_t finish_pixel(__m256i low, __m256i high) {
     const __m256i both = _mm256_add_epi32(low, _mm256_slli_epi32(high, 15));
     __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
@@ -68,8 +68,8 @@ static void pixel(const dv_pil_across *a, int64_t x, const uint8_t *const rows[R
     }
 }
 
-/* A group of four taps loads 16 bytes: pixels near the end of a row, where all the taps there may be would leave the row,
- * go the plain way. (Their own number of taps would not do: it does not grow with x.) */
+/* A group of four taps loads 16 bytes. Pixels for which axis->taps taps would read past the row use the plain loop. A pixel's own
+ * count does not work as a limit, because it does not grow with x. */
 static int64_t safe_end(const dv_pil_across *a) {
     int64_t x = a->x1;
     while (x > a->x0 && 3 * ((int64_t)a->axis->first[x - 1] + a->axis->taps) + 4 > 3 * a->axis->in) {
@@ -83,7 +83,7 @@ static void across(const dv_pil_across *a) {
     for (int64_t r = 0; r < a->rows; r += ROWS) {
         const uint8_t *rows[ROWS];
         uint8_t *outs[ROWS];
-        for (int64_t i = 0; i < ROWS; i++) { /* past the last row: the last row again */
+        for (int64_t i = 0; i < ROWS; i++) { /* repeats the last row */
             const int64_t row = dv_min(r + i, a->rows - 1);
             rows[i] = a->src + row * a->src_stride;
             outs[i] = a->dst + row * a->dst_stride;
@@ -116,7 +116,7 @@ static __m256i pair_of(const int16_t *w) {
     return _mm256_set1_epi32(pair);
 }
 
-/* 32 bytes of the output row. Two rows at a time: their bytes side by side become the pairs of vpmaddwd. */
+/* Computes 32 bytes of the output row. Two source rows at a time: their interleaved bytes are the pairs for vpmaddwd. */
 static void down_32(const dv_pil_down *d, const uint8_t *src, uint8_t *dst) {
     const int64_t count = d->axis->count[d->y];
     const int16_t *w = d->axis->split + d->y * d->axis->taps * 2;

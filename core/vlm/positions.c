@@ -16,7 +16,8 @@ static davy_result check_spans(int64_t tokens, const dv_vlm_span *spans, int64_t
         if (s->t < 1 || s->h < 1 || s->w < 1 || s->t > INT32_MAX || s->h > INT32_MAX || s->w > INT32_MAX ||
             s->t * s->h > INT32_MAX || s->t * s->h * s->w > tokens || s->at < free_from ||
             s->at > tokens - s->t * s->h * s->w) {
-            return dv_fail(DAVY_E_INVALID, "captioning: vision tokens %lld of a sequence overlap others or its end",
+            return dv_fail(DAVY_E_INVALID,
+                           "captioning: the vision tokens at %lld overlap other vision tokens or the sequence's end",
                            (long long)i);
         }
         free_from = s->at + s->t * s->h * s->w;
@@ -24,7 +25,7 @@ static davy_result check_spans(int64_t tokens, const dv_vlm_span *spans, int64_t
     return DAVY_OK;
 }
 
-/* Offset of temporal patch t; Qwen2.5 counts in its own ticks per second, in single precision as its reference. */
+/* Offset of temporal patch t. Qwen2.5 counts in tokens_per_second, in single precision like its reference. */
 static int64_t time_of(const dv_vlm_config *c, const dv_vlm_span *s, int64_t t) {
     if (c->family != DV_VLM_QWEN2_5 || s->seconds <= 0) {
         return t;
@@ -68,11 +69,11 @@ davy_result dv_vlm_positions(const dv_vlm_config *c, const dv_vlm_sequence *s, i
         }
         p += count > 0 ? dv_max(span->h, span->w) : 0;
     }
-    *next = most + 1; /* a long video's time may be ahead of the text behind it */
+    *next = most + 1; /* the time of a long video may exceed the positions of the text after it */
     return DAVY_OK;
 }
 
-/* theta^(-2j/dim) as the references compute it in single precision. */
+/* theta^(-2j/dim) in single precision, as in the references. */
 static float frequency(double theta, int64_t j, int64_t dim) {
     const float exponent = (float)(2 * j) / (float)dim;
     return 1.0f / (float)pow(theta, (double)exponent);

@@ -1,5 +1,5 @@
-/* row_program.c - steps with their arguments, kept where they can change between runs; for how many rows they run; and the run
- * on the threads of a pool. row_program_cuda.c runs them on a GPU. */
+/* row_program.c - builds a program: steps with arguments that change between runs. It places the steps for a number of rows and
+ * runs them on a pool's threads. row_program_cuda.c runs them on a GPU. */
 #include "core/vlm/row_program.h"
 
 #include <string.h>
@@ -94,7 +94,7 @@ davy_result dv_row_program_place(dv_row_program *p, int64_t rows, int64_t past) 
     return p->queue != NULL ? dv_prog_cuda_choose(p) : DAVY_OK;
 }
 
-/* ---- a program on the threads of a pool. ---- */
+/* ---- a run on the threads of a pool ---- */
 
 static void dv_prog_cpu_choose(dv_row_program *p, dv_prog_item *item) {
     const char *op = dv_item_op(item);
@@ -105,7 +105,7 @@ static void dv_prog_cpu_choose(dv_row_program *p, dv_prog_item *item) {
                                     .args = &item->a,
                                     .alone = p->rows == 1 && !large};
     if (item->step.kernel == NULL) {
-        p->r = dv_fail(DAVY_E_INTERNAL, "captioning: the CPU has no \"%s\"", op);
+        p->r = dv_fail(DAVY_E_INTERNAL, "captioning: there is no CPU kernel for \"%s\"", op);
     }
 }
 
@@ -126,7 +126,7 @@ static davy_result dv_prog_cpu_finish(dv_row_program *p) {
     return r;
 }
 
-/* After the arguments are in place. */
+/* Runs the program; its arguments must be set. */
 static davy_result dv_prog_cpu_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user) {
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i <= p->n_cuts; i++) {
@@ -143,8 +143,6 @@ static void dv_prog_cpu_clear(dv_row_program *p) {
     dv_free(p->steps);
     p->steps = NULL;
 }
-
-/* ---- steps with their arguments, kept where they can be changed between runs. ---- */
 
 enum { ALIGN = 64, DEVICE_ALIGN = 256 };
 
@@ -187,7 +185,7 @@ dvk_rows dv_rows_at(dvk_rows rows, int64_t column) {
     return rows;
 }
 
-/* Few rows of f32 become q8 in the product itself. */
+/* True if the product itself converts a few f32 rows to q8. */
 static bool rounds(const dv_row_program *p, const dv_vlm_matrix *m) {
     return p->queue != NULL && p->rows <= DV_PROGRAM_FEW && p->compute != DVK_F32 && dvk_block_elements(m->type) > 1 &&
            m->k % 4 == 0;
@@ -217,7 +215,7 @@ dvk_form dv_row_program_attended(const dv_row_program *p) {
     return p->queue == NULL ? DVK_ROWS_F32 : (dvk_form)p->compute;
 }
 
-/* Tensor cores want rows of 16-bit values to begin at multiples of 16 bytes. */
+/* Tensor cores need rows of 16-bit values to start at multiples of 16 bytes. */
 dvk_rows dv_row_program_written(dvk_form form, float *wide, int64_t k) {
     dvk_rows rows = dv_rows(wide, form == DVK_ROWS_Q8 ? DVK_ROWS_F32 : form, k);
     if (rows.form != DVK_ROWS_F32 && k >= 8) {
@@ -308,7 +306,7 @@ davy_result dv_row_program_run(dv_row_program *p, int32_t (*cancel)(void *user),
     return p->queue != NULL ? dv_prog_cuda_run(p, cancel, user) : dv_prog_cpu_run(p, cancel, user);
 }
 
-/* NULL: failed */
+/* Returns NULL after an error. */
 static dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind) {
     dv_prog_item **items = p->r == DAVY_OK ? dv_grow(p->items, p->n + 1, &p->room, sizeof(dv_prog_item *)) : NULL;
     p->items = items != NULL ? items : p->items;
@@ -323,7 +321,7 @@ static dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind) {
     return item;
 }
 
-/* On a GPU kernels are chosen for all of the program at once, by the rows that it is placed for. */
+/* On a GPU, placing the program chooses all kernels at once, for its number of rows. */
 static void dv_prog_choose(dv_row_program *p, dv_prog_item *item) {
     if (p->queue == NULL) {
         dv_prog_cpu_choose(p, item);
@@ -487,7 +485,7 @@ void dv_row_program_point(dv_prog_item *add_rows, const float *x) {
     add_rows->a.add.x = x;
 }
 
-/* ---- the steps of a program where rows begin and end: words, pictures, what is drawn. ---- */
+/* ---- the first and last steps of a program: ids, pictures, drawn ids ---- */
 
 bool dv_row_program_candidates(dv_row_program *p, const dvk_candidates_args *a) {
     if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "candidates", a)) {

@@ -1,5 +1,5 @@
-/* row_program_cuda.c - a program on a GPU's queue. Nothing waits but where a run may be stopped: the host is at most MARKS
- * pieces ahead of the device, so that little is left to do when somebody cancels. */
+/* row_program_cuda.c - runs a program on a GPU's queue. The host waits only at cuts: it stays at most MARKS pieces ahead of the
+ * device, so a cancelled run ends soon. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -16,12 +16,12 @@ typedef struct table {
 
 struct dv_prog_cuda {
     dv_gpu *gpu;
-    void *scratch; /* all kernels', one after the other */
+    void *scratch; /* the kernels use it one after the other */
     uint64_t scratch_bytes;
-    dv_gpu_event *marks[MARKS]; /* behind pieces of a run */
+    dv_gpu_event *marks[MARKS]; /* ends of the pieces of a run */
     table *tables;
     int64_t n_tables, tables_room;
-    dv_gpu_replay replay; /* of all items */
+    dv_gpu_replay replay; /* the recorded graph of all items */
 };
 
 davy_result dv_prog_cuda_start(dv_row_program *p) {
@@ -37,7 +37,7 @@ void dv_prog_cuda_clear(dv_row_program *p) {
     dv_prog_cuda *c = p->cuda;
     davy_error_info saved;
     dv_error_get(&saved);
-    dv_gpu_queue_wait(p->queue, NULL, NULL); /* of a lost device nothing is at work any more */
+    dv_gpu_queue_wait(p->queue, NULL, NULL); /* an error means a lost device, on which no work runs */
     dv_error_set(&saved);
     dv_gpu_replay_reset(&c->replay);
     for (int64_t i = 0; i < c->n_tables; i++) {
@@ -58,7 +58,7 @@ static uint32_t bit_of(dvk_dtype compute) {
     return compute == DVK_F32 ? DVK_COMPUTES_F32 : compute == DVK_F16 ? DVK_COMPUTES_F16 : DVK_COMPUTES_BF16;
 }
 
-/* Where nothing computes in 16 bits (other than the values are), f32 will do. */
+/* Falls back to a kernel that computes in f32 if there is none for 16 bits. */
 static const dvk_cuda_kernel *chosen(const dv_row_program *p, const char *op, const void *args) {
     const dvk_cuda_caps *caps = dv_gpu_caps(p->cuda->gpu);
     const dvk_cuda_kernel *k = dvk_cuda_choose(op, args, caps, bit_of(p->compute));
@@ -86,7 +86,7 @@ static davy_result need_scratch(dv_row_program *p, uint64_t bytes) {
     dv_gpu_free(c->gpu, DV_MEM_WORKSPACE, c->scratch, c->scratch_bytes);
     c->scratch = NULL;
     c->scratch_bytes = 0;
-    r = r < 0 ? r : dv_gpu_alloc(c->gpu, DV_MEM_WORKSPACE, bytes, "what captioning's kernels work in", &c->scratch);
+    r = r < 0 ? r : dv_gpu_alloc(c->gpu, DV_MEM_WORKSPACE, bytes, "scratch memory of captioning kernels", &c->scratch);
     c->scratch_bytes = r == DAVY_OK ? bytes : 0;
     return r;
 }
@@ -126,7 +126,7 @@ static davy_result enqueue(dv_row_program *p, int64_t from, int64_t to) {
     return r;
 }
 
-/* Until a piece is done, or somebody cancels. */
+/* Waits until a piece is done or the caller cancels. */
 static davy_result await_mark(dv_gpu_event *mark, int32_t (*cancel)(void *user), void *user) {
     const uint64_t begin = dv_now_ns();
     const uint64_t busy_ns = 300000;
@@ -167,7 +167,7 @@ davy_result dv_prog_cuda_run(dv_row_program *p, int32_t (*cancel)(void *user), v
 
 static davy_result enqueue_all(void *user, dv_gpu_queue *q) {
     dv_row_program *p = user;
-    (void)q; /* the program's */
+    (void)q; /* equals the program's queue */
     return enqueue(p, 0, p->n);
 }
 
@@ -179,7 +179,7 @@ davy_result dv_row_program_repeat(dv_row_program *p) {
 }
 
 davy_result dv_row_program_limit(dv_row_program *p, int64_t keys) {
-    const davy_result r = dv_gpu_queue_wait(p->queue, NULL, NULL); /* the graph may be at work */
+    const davy_result r = dv_gpu_queue_wait(p->queue, NULL, NULL); /* the graph may still run */
     if (r < 0) {
         return r;
     }

@@ -1,6 +1,6 @@
-/* row_program_priv.h - between row_program.c, which puts a program together and runs it on the CPU, and row_program_cuda.c. */
-#ifndef DV_VLM_PROGRAM_PRIV_H
-#define DV_VLM_PROGRAM_PRIV_H
+/* row_program_priv.h - shared by row_program.c (builds programs, runs them on the CPU) and row_program_cuda.c. */
+#ifndef DV_VLM_ROW_PROGRAM_PRIV_H
+#define DV_VLM_ROW_PROGRAM_PRIV_H
 
 #include "core/base/error.h"
 #include "core/vlm/row_program.h"
@@ -25,12 +25,12 @@ typedef enum dv_item_kind {
 } dv_item_kind;
 
 struct dv_prog_item {
-    dv_parallel_step step;       /* on the CPU; args: those below */
+    dv_parallel_step step;       /* on the CPU; its args point to `a` */
     const dvk_cuda_kernel *cuda; /* on a GPU */
     dv_prog_at at;
     dv_item_kind kind;
     int64_t divide;
-    void *base[2]; /* of what moves */
+    void *base[2]; /* start addresses of the pointers that dv_row_program_place moves */
     union {
         dvk_linear_args linear;
         dvk_row_norm_args norm;
@@ -77,7 +77,7 @@ static inline davy_result dv_row_program_no_memory(void) {
 
 davy_result dv_prog_cuda_start(dv_row_program *p);
 bool dv_prog_cuda_has(const dv_row_program *p, const char *op, const void *args);
-/* Kernels for the arguments as they are now, and memory for them to work in. */
+/* Chooses kernels for the current arguments, and allocates their scratch memory. */
 davy_result dv_prog_cuda_choose(dv_row_program *p);
 davy_result dv_prog_cuda_finish(dv_row_program *p);
 davy_result dv_prog_cuda_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user);

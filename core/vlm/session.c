@@ -1,5 +1,5 @@
-/* session.c - a decoder's cache and what is said in it: prompts as the decoder takes them, tokens that are drawn one by one or
- * looked up several at a time, questions into tokens, tokens into an answer. */
+/* session.c - a session: feeds prompts to the decoder, draws tokens one by one or by lookup, converts questions to tokens and
+ * tokens to an answer. */
 #include "core/vlm/session.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ void dv_feeding_clear(dv_feeding *f) {
     *f = (dv_feeding){.n = 0};
 }
 
-/* Qwen3 has every time step of a video as a span of its own. */
+/* In Qwen3 every time step of a video is a separate span. */
 static int64_t spans_of(const dv_vlm_model *m, const dv_vlm_features *f) {
     return f->t == 0 ? 0 : m->config.family == DV_VLM_QWEN3 ? f->t : 1;
 }
@@ -43,7 +43,7 @@ bool dv_is_placeholder(const dv_vlm_model *m, int32_t id) {
     return id >= 0 && (id == m->image_id || id == m->video_id);
 }
 
-/* Which vector each placeholder stands for, and where the pictures' tokens lie. */
+/* Assigns a vector to each placeholder, and finds the first token of each picture. */
 static davy_result place_pictures(const dv_vlm_model *m, dv_feeding *f) {
     const dv_session_picture *pictures = f->pictures;
     const int32_t n_pictures = f->n_pictures;
@@ -51,7 +51,7 @@ static davy_result place_pictures(const dv_vlm_model *m, dv_feeding *f) {
     int64_t row = 0;
     int64_t placeholders = 0;
     int64_t vectors = 0;
-    const bool in_front = m->config.family == DV_VLM_GHOSTVIS; /* further placeholders are words */
+    const bool in_front = m->config.family == DV_VLM_GHOSTVIS; /* GhostVis: later placeholders are ordinary ids */
     for (int64_t i = 0; i < f->n; i++) {
         f->vector[i] = -1;
         if (!dv_is_placeholder(m, f->ids[i])) {
@@ -69,7 +69,7 @@ static davy_result place_pictures(const dv_vlm_model *m, dv_feeding *f) {
             f->spans[f->n_spans++] =
                 (dv_vlm_span){.at = i, .t = v->t / spans, .h = v->h, .w = v->w, .seconds = pictures[picture].seconds};
         } else if (spans > 0 && i != f->spans[f->n_spans - 1].at + inside) {
-            return dv_fail(DAVY_E_INVALID, "the placeholders of a picture do not lie one behind the other");
+            return dv_fail(DAVY_E_INVALID, "the placeholders of a picture must be adjacent");
         }
         f->vector[i] = (int32_t)row++;
         if (row == v->tokens) {
@@ -83,7 +83,7 @@ static davy_result place_pictures(const dv_vlm_model *m, dv_feeding *f) {
     f->first[n_pictures] = f->n;
     return placeholders == vectors
                ? DAVY_OK
-               : dv_fail(DAVY_E_INVALID, "the prompt has %lld placeholders, its pictures have %lld vectors",
+               : dv_fail(DAVY_E_INVALID, "the prompt has %lld placeholders, but its pictures have %lld vectors",
                          (long long)placeholders, (long long)vectors);
 }
 
@@ -130,14 +130,14 @@ dv_decoder_input dv_feeding_part(const dv_feeding *f, int64_t at) {
                               .n = end - at};
 }
 
-/* ---- a token that is drawn on the host, on a GPU from the largest logits alone where they say enough. ---- */
+/* ---- drawing on the host; with a GPU from the largest logits only, if they are enough ---- */
 
 static bool dv_draws_of_best(const dv_decoder *d, const dv_sample_options *o) {
     return dv_decoder_gives_best(d) && dv_sample_takes_few(o);
 }
 
-/* What else is drawn with these options: of the largest logits, if they are all that comes down from a GPU. The pending token
- * goes into the cache; *id follows it. */
+/* Adds the pending token to the cache and draws the next one, *id. The GPU returns the largest logits; all logits only if these
+ * are not enough. */
 static davy_result dv_session_draw_best(dv_session *d, dv_sampler *sampler, int32_t *id) {
     const dv_decoder_token token = {.id = d->pending, .position = (int32_t)d->next, .past = d->tokens};
     const dvk_candidates *best = NULL;
@@ -161,17 +161,17 @@ static davy_result dv_session_draw_best(dv_session *d, dv_sampler *sampler, int3
     return r;
 }
 
-/* ---- tokens that are tried several at a time: where the last ones were said before, what followed them
- * then may follow again. A pass of a few rows gives each its logits; the draw goes on as ever, and as long as it draws what
- * was supposed, its logits are there already. A wrong one costs nothing to undo: rows behind it are overwritten. ---- */
+/* ---- prompt lookup: if the last tokens occurred before, the tokens after them may follow again. One pass of a few rows computes
+ * logits for each guess. Drawing works as usual; while it draws the guessed tokens, their logits are ready. A wrong guess needs
+ * no cleanup: later tokens overwrite its rows. ---- */
 
 enum {
-    LONGEST = 3, /* tokens that must have been said before */
+    LONGEST = 3, /* number of last tokens to search for, first try */
     SHORTEST = 2,
-    FIRST = 4 /* tokens that are tried when nothing is known yet */
+    FIRST = 4 /* guesses in the first pass, before there are statistics */
 };
 
-/* Where the last `n` of `count` tokens stood before: behind them there; 0: nowhere. */
+/* Searches an earlier occurrence of the last `n` of `count` tokens. Returns the index after it; 0: none. */
 static int64_t find(const dv_vlm_model *m, const int32_t *ids, int64_t count, int64_t n) {
     const int32_t *last = ids + count - n;
     for (int64_t i = 0; i < n; i++) {
@@ -187,7 +187,7 @@ static int64_t find(const dv_vlm_model *m, const int32_t *ids, int64_t count, in
     return 0;
 }
 
-/* What followed the last tokens of the history and the pending one, `most` at most. */
+/* Looks up at most `most` tokens that followed an earlier occurrence of the last tokens, including the pending one. */
 static int64_t look_up(dv_session *d, int64_t most, int32_t *out) {
     const int64_t count = d->tokens + 1;
     int64_t from = 0;
@@ -196,7 +196,7 @@ static int64_t look_up(dv_session *d, int64_t most, int32_t *out) {
     for (int64_t same = LONGEST; from == 0 && same >= SHORTEST; same--) {
         from = find(d->model, d->history, count, same);
     }
-    for (; from > 0 && n < most; n++) { /* what repeats itself goes on repeating */
+    for (; from > 0 && n < most; n++) { /* a repetition continues past the end of the history */
         const int32_t id = from + n < count ? d->history[from + n] : out[from + n - count];
         if (dv_is_placeholder(d->model, id)) {
             break;
@@ -206,8 +206,7 @@ static int64_t look_up(dv_session *d, int64_t most, int32_t *out) {
     return n;
 }
 
-/* How many to try: as many as may be right, where that brings more tokens a second than it costs. What did not pay is
- * tried again now and then. */
+/* Number of guesses to try: 0 if the measured times show no gain. The slowly growing gain makes it try again now and then. */
 static int64_t worth_trying(dv_supposed *s, int64_t most) {
     const int64_t n = dv_min(most, s->passes > 0 ? (int64_t)(1.5 * s->gain) + 2 : FIRST);
     const double right = s->gain < (double)n ? s->gain : (double)n;
@@ -253,7 +252,7 @@ static davy_result feed_one(dv_session *d) {
     return r;
 }
 
-/* The pending token, and n that are supposed behind it; o: of what a GPU draws. */
+/* Feeds the pending token and n guesses after it. o: options for drawing on the GPU; NULL: on the host. */
 static davy_result feed_supposed(dv_session *d, const dv_sample_options *o, int64_t n) {
     dv_supposed *s = &d->supposed;
     const int32_t axes = dv_vlm_position_axes(&d->model->config);
@@ -290,13 +289,13 @@ static davy_result feed_supposed(dv_session *d, const dv_sample_options *o, int6
     return r;
 }
 
-/* All of them were right, or this was the first that was not. */
+/* Updates the statistics after the last right guess or the first wrong one. */
 static void count_right(dv_supposed *s) {
     s->gain += (s->passes > 1 ? 0.25 : 1.0) * ((double)s->right - s->gain);
     s->n = 0;
 }
 
-/* Tokens to try, where as many rows may follow. */
+/* Looks up guesses; `most`: number of tokens that may follow. Returns their number. */
 static int64_t suppose(dv_session *d, int64_t most) {
     const int64_t rows = dv_min(dv_decoder_few_rows(d->decoder), DV_LOOKUP_ROWS);
     const int64_t room = dv_min(d->context - d->tokens - 1, most - 1);
@@ -305,7 +304,7 @@ static int64_t suppose(dv_session *d, int64_t most) {
 
 davy_result dv_session_feed_pending(dv_session *d, const dv_generate *g, int64_t most) {
     dv_supposed *s = &d->supposed;
-    s->n = s->logits != NULL ? s->n : 0; /* a GPU has drawn already; here that does not count */
+    s->n = s->logits != NULL ? s->n : 0; /* guesses drawn on a GPU are not used here */
     if (s->n > 0 && d->pending == s->ids[s->right]) {
         s->right++;
         keep_pending(d, s->logits + s->right * d->model->config.text.vocab);
@@ -366,7 +365,7 @@ davy_result dv_session_draw_behind(dv_session *d, const dv_generate *g, const dv
     return r;
 }
 
-/* ---- tokens and vectors into the cache, tokens out of it. ---- */
+/* ---- opening and state ---- */
 
 davy_result dv_session_open(const dv_vlm_model *model, const dv_session_options *options, dv_session **out) {
     const dv_session_options none = {0};
@@ -440,7 +439,7 @@ dv_session_mark dv_session_now(const dv_session *d) {
 
 davy_result dv_session_rewind(dv_session *d, dv_session_mark mark) {
     if (mark.tokens < 0 || mark.tokens > d->tokens) {
-        return dv_fail(DAVY_E_INVALID, "a dialogue of %lld tokens cannot go back to %lld", (long long)d->tokens,
+        return dv_fail(DAVY_E_INVALID, "a dialogue of %lld tokens cannot return to token %lld", (long long)d->tokens,
                        (long long)mark.tokens);
     }
     if (mark.tokens < d->tokens || d->pending >= 0) {
@@ -456,7 +455,7 @@ davy_result dv_session_rewind(dv_session *d, dv_session_mark mark) {
 
 /* ---- feeding ---- */
 
-/* Text up to the next picture together with the picture before it: one picture's vectors at a time. */
+/* Feeds in parts: each part has vectors of at most one picture, and the text up to the next picture. */
 static davy_result feed_parts(dv_session *d, const dv_feeding *f) {
     davy_result r = DAVY_OK;
     for (int64_t at = 0; r == DAVY_OK && at < f->n;) {
@@ -478,10 +477,10 @@ davy_result dv_session_feed(dv_session *d, const int32_t *ids, int64_t n, const 
     const int64_t all = n + (d->pending >= 0 ? 1 : 0);
     dv_feeding f = {.n = 0};
     if (n < 0 || all < 1) {
-        return dv_fail(DAVY_E_INVALID, "nothing to read");
+        return dv_fail(DAVY_E_INVALID, "the prompt has no tokens");
     }
     if (all > d->context - d->tokens) {
-        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
+        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens after %lld tokens exceed the context of %lld tokens",
                        (long long)all, (long long)d->tokens, (long long)d->context);
     }
     const dv_feed_words words = {
@@ -503,7 +502,7 @@ davy_result dv_session_feed(dv_session *d, const int32_t *ids, int64_t n, const 
 
 /* ---- generating ---- */
 
-/* Placeholders that are no words of the model's are never drawn, so that nothing repeats them. */
+/* Records ids for the repetition penalty, without placeholders outside the vocabulary: these are never drawn. */
 static davy_result saw_words(dv_sampler *s, int64_t vocab, const int32_t *ids, int64_t n) {
     davy_result r = DAVY_OK;
     for (int64_t at = 0, end = 0; r == DAVY_OK && at < n; at = end + 1) {
@@ -547,7 +546,7 @@ bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o) {
            o->n_never <= DV_DECODER_NEVER;
 }
 
-/* One more token becomes d->pending; `most` more are wanted. */
+/* Draws one token into d->pending; `most`: tokens still to generate. */
 static davy_result draw(dv_session *d, const dv_generate *g, int64_t most, dv_sampler *sampler) {
     const dv_sample_options *o = dv_sampler_options(sampler);
     davy_result r = DAVY_OK;
@@ -560,8 +559,7 @@ static davy_result draw(dv_session *d, const dv_generate *g, int64_t most, dv_sa
     } else {
         r = d->pending >= 0 ? dv_session_feed_pending(d, g, most) : DAVY_OK;
         if (r == DAVY_OK && d->logits == NULL) {
-            r = dv_fail(DAVY_E_STATE,
-                        "there is nothing to answer: no question was read since the dialogue began or went back");
+            r = dv_fail(DAVY_E_STATE, "there is nothing to answer; add a question first");
         }
         r = r < 0 ? r : dv_sampler_draw(sampler, d->logits, (uint64_t)d->tokens, &id);
     }
@@ -605,7 +603,7 @@ davy_result dv_session_generate(dv_session *d, const dv_generate *g, int64_t *to
     return r;
 }
 
-/* ---- questions into tokens, tokens into an answer. ---- */
+/* ---- questions to tokens, tokens to an answer ---- */
 
 davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out) {
     dv_chat_text text = {0};
@@ -636,7 +634,8 @@ davy_result dv_session_ask(dv_session *d, const char *system, const dv_encoded *
                               .stopped = d->pending_stop};
     dv_ids ids = {0};
     if (n > 0 && m->chat != NULL && m->chat->in_front && prompt.further) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s models take pictures with the first question only",
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "%s models accept pictures with the first question only; start a new dialogue",
                        dv_vlm_family_name(m->config.family));
     }
     davy_result r = dv_prompt_ids(m, &prompt, &ids);

@@ -1,4 +1,4 @@
-/* vision.c - a picture's patches through the tower that its model has. */
+/* vision.c - runs a picture's patches through the model's vision tower. */
 #include "core/vlm/vision.h"
 
 #include <string.h>
@@ -18,10 +18,10 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
     dv_vlm_features f = {.tokens = plan->tokens};
     dv_space_part parts[1 + DV_VLM_MAX_DEEPSTACK];
     if (v->tower == DV_VLM_TOWER_NONE || desc->weights->patch.data == NULL) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "this model has no vision tower: it takes no pictures");
+        return dv_fail(DAVY_E_UNSUPPORTED, "this model has no vision tower, so it takes no pictures");
     }
     if (plan->patch_values != values) {
-        return dv_fail(DAVY_E_INTERNAL, "captioning: patches of %lld values where the tower has %lld",
+        return dv_fail(DAVY_E_INTERNAL, "captioning: patches have %lld values, but the tower needs %lld",
                        (long long)plan->patch_values, (long long)values);
     }
     for (int32_t i = 0; i <= v->n_deepstack; i++) {

@@ -1,5 +1,5 @@
-/* vision_qwen.c - the towers of Qwen2-VL, Qwen2.5-VL (windows) and Qwen3-VL (a resampled table of positions, deepstack), and the
- * order of their patches: blocks, frames, windows. */
+/* vision_qwen.c - the towers of Qwen2-VL, Qwen2.5-VL (windows) and Qwen3-VL (resampled position table, deepstack), and the order
+ * of their patches: blocks, frames, windows. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ void dv_vlm_frame_bounds(const dv_vlm_grid *g, int32_t *bounds) {
 }
 
 davy_result dv_vlm_windows_make(const dv_vlm_vision *v, const dv_vlm_grid *g, dv_vlm_windows *out) {
-    const int64_t side = v->window / (v->patch * v->merge); /* of a window, in units */
+    const int64_t side = v->window / (v->patch * v->merge); /* side of a window in merge units */
     const int64_t h = g->h / g->merge;
     const int64_t w = g->w / g->merge;
     const int64_t across = dv_div_up(w, side);
@@ -67,7 +67,7 @@ void dv_vlm_windows_free(dv_vlm_windows *w) {
     *w = (dv_vlm_windows){0};
 }
 
-/* Coordinate i of n on a table of `side` rows, first on first and last on last: two rows and their weights. */
+/* Maps coordinate i of n linearly to a table of `side` rows: two rows and their weights. First and last rows coincide. */
 static void taps_of(int64_t i, int64_t n, int64_t side, int64_t row[2], float weight[2]) {
     const float at = (float)i * (float)(side - 1) / (float)dv_max(n - 1, 1);
     const float lower = floorf(at);
@@ -96,15 +96,14 @@ void dv_vlm_table_taps(int64_t side, const dv_vlm_grid *g, int32_t *row, float *
     }
 }
 
-/* ---- the towers of Qwen2-VL, Qwen2.5-VL (windows) and Qwen3-VL (a resampled table of positions, deepstack):
- * all patches of a picture or of a video's frames together, rotary positions, mergers of 2 x 2 patches. ---- */
+/* ---- the towers: all patches of a picture or of a video's frames in one run, rotary positions, mergers of 2 x 2 patches ---- */
 
 typedef struct qwen {
     dv_tower *t;
     dv_vlm_grid grid;
     dv_vlm_windows windows; /* order NULL: none */
     int32_t *frame_bounds;
-    int32_t *patch_order, *token_place; /* of windows: the order of the patches, and where each token is */
+    int32_t *patch_order, *token_place; /* with windows: order of the patches, place of each token */
     int32_t *positions;
     float *freq;
     uint8_t *axis;
@@ -112,7 +111,7 @@ typedef struct qwen {
     float *tap_weights;
 } qwen;
 
-/* Patches, their coordinates and the tokens that come of them, in the order of the windows. */
+/* Puts patches, their coordinates and the resulting tokens in the order of the windows. */
 static davy_result order_windows(qwen *q) {
     const dv_vlm_vision *v = &q->t->desc->config->vision;
     const int64_t n = q->t->plan->patches;
@@ -171,7 +170,7 @@ static void free_tables(qwen *q) {
     dv_free(q->tap_weights);
 }
 
-/* norm_first: each patch is normalised by itself, then merge x merge of them are one row; else the other way round. */
+/* norm_first: normalises each patch, then joins merge x merge patches to one row. Otherwise joins first, then normalises. */
 static void add_merger(qwen *q, const dv_vlm_merger *m, bool norm_first, float *to) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
@@ -204,14 +203,14 @@ static void add_merger(qwen *q, const dv_vlm_merger *m, bool norm_first, float *
     p->rows = rows;
 }
 
-/* `count` numbers of four bytes where the program reads them. */
+/* Makes a host table of `count` 4-byte numbers readable for the program. */
 static const void *table(const qwen *q, const void *numbers, int64_t count) {
     const void *out = NULL;
     dv_row_program_table(&q->t->program, numbers, (uint64_t)count * 4, &out);
     return out;
 }
 
-/* Rows of x with positions in them. */
+/* Embeds the patches into x and adds positions. */
 static void add_patches(qwen *q) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
@@ -281,7 +280,7 @@ davy_result dv_vision_qwen(dv_tower *t, dv_vlm_features *out) {
     qwen q = {.t = t, .grid = {.t = plan->grid_t, .h = plan->grid_h, .w = plan->grid_w, .merge = v->merge}};
     if (plan->patches != plan->grid_t * plan->grid_h * plan->grid_w || plan->grid_h % v->merge != 0 ||
         plan->grid_w % v->merge != 0 || plan->tokens * unit != plan->patches) {
-        return dv_fail(DAVY_E_INTERNAL, "captioning: a grid of patches that is not the vision tower's");
+        return dv_fail(DAVY_E_INTERNAL, "captioning: the grid of patches does not match the vision tower");
     }
     out->t = plan->grid_t;
     out->h = plan->grid_h / v->merge;

@@ -1,17 +1,17 @@
-/* vision_vit.c - SigLIP and CLIP: tiles of one size, one after the other; behind them Idefics3's connector (pixel shuffle),
- * LLaVA's projector, or GhostVis's resampler, a fixed number of learned queries that attend to the tower's rows. */
+/* vision_vit.c - SigLIP and CLIP on tiles of fixed size, followed by Idefics3's connector (pixel shuffle), LLaVA's projector, or
+ * GhostVis's resampler. The resampler has a fixed number of learned queries that attend to the tower's rows. */
 #include <math.h>
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/vlm/vision_tower.h"
 
-#define EPS 1e-5 /* torch's LayerNorm, where nothing is said */
+#define EPS 1e-5 /* default of torch's LayerNorm */
 
 typedef struct resampling {
     dv_tower *t;
     int64_t width, queries;
-    dvk_rows x; /* the queries as they are now: of the file, then in t->queries */
+    dvk_rows x; /* current queries: first the file's, then in working memory */
 } resampling;
 
 static uint64_t widest(int64_t k) {
@@ -45,7 +45,7 @@ static void add_norm(const resampling *r, const dv_vlm_affine *w, dvk_rows x, dv
                         &(dv_prog_norm){.w = w, .x = x, .y = y, .heads = 1, .dim = dim, .eps = EPS, .center = true});
 }
 
-/* Queries are fewer than what they look at, and see all of it. */
+/* Cross-attention: a few queries attend to all rows of the tower. */
 static void add_attention(resampling *r, const dv_vlm_attender *a) {
     dv_resampler_space *s = &r->t->resampler;
     dv_row_program *p = &r->t->program;
@@ -119,10 +119,10 @@ static void dv_tower_resampler(dv_tower *t) {
     add_norm(&r, &w->norm, out, out, v->out_hidden);
 }
 
-/* ---- SigLIP and CLIP: tiles of one size, one after the other; behind them Idefics3's connector (pixel shuffle,
- * then a linear layer), LLaVA's projector (two linear layers) or GhostVis's resampler. ---- */
+/* ---- SigLIP and CLIP, followed by Idefics3's connector (pixel shuffle, then a linear layer), LLaVA's projector (two linear
+ * layers) or GhostVis's resampler ---- */
 
-enum { TILES = 32 }; /* that a GPU works on at once */
+enum { TILES = 32 }; /* most tiles in one run on a GPU */
 
 typedef struct vit {
     dv_tower *t;
@@ -130,7 +130,7 @@ typedef struct vit {
     int32_t *order, *place, *bounds;
 } vit;
 
-/* s x s neighbours become one row, theirs one behind the other. */
+/* Order of the rows in which s x s neighbours are adjacent and become one row. */
 static void shuffle_order(const dv_vlm_vision *v, int64_t tiles, int32_t *order) {
     const int64_t s = v->shuffle;
     const int64_t side = v->grid / s;
@@ -185,7 +185,7 @@ static void add_projector(const vit *q) {
         p, &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
 }
 
-/* Positions are added; several tiles at once see none of one another. */
+/* Embeds the patches and adds positions. Tiles in one run do not attend to each other. */
 static void add_patches(const vit *q) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
@@ -234,7 +234,7 @@ static davy_result build(const vit *q) {
     return dv_row_program_finish(&t->program);
 }
 
-/* Where fewer tiles are left than fit, the rest of the rows are those of the run before. */
+/* If fewer tiles remain than fit, the other rows keep data of the previous run. */
 static davy_result run_tiles(const vit *q, dv_vlm_features *out) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
@@ -259,7 +259,7 @@ static davy_result run_tiles(const vit *q, dv_vlm_features *out) {
     return r;
 }
 
-/* On a GPU tiles go together, in groups of one size. */
+/* On a GPU several tiles run together, in groups of equal size. */
 static int64_t tiles_at_once(const dv_tower *t) {
     const dv_vlm_vision *v = &t->desc->config->vision;
     if (t->desc->gpu == NULL || t->desc->weights->class_row != NULL || v->queries > 0) {
@@ -274,7 +274,7 @@ davy_result dv_vision_vit(dv_tower *t, dv_vlm_features *out) {
     const int64_t class_rows = t->desc->weights->class_row != NULL ? 1 : 0;
     const int64_t wide = v->shuffle > 0 ? v->hidden * v->shuffle * v->shuffle : v->hidden;
     if (t->plan->patches != t->plan->tiles * inputs || t->plan->tokens != t->plan->tiles * v->tokens_per_tile) {
-        return dv_fail(DAVY_E_INTERNAL, "captioning: tiles that are not the vision tower's");
+        return dv_fail(DAVY_E_INTERNAL, "captioning: the tiles do not match the vision tower");
     }
     vit q = {.t = t, .tiles = tiles_at_once(t)};
     const int64_t n = q.tiles * inputs;

@@ -1,5 +1,5 @@
 /* weights.c - the tensors of a captioning model: names in folders and in GGUF files, the language model's blocks and tied heads,
- * the vision towers, and what joins the two. */
+ * the vision towers, and the projectors between them. */
 #include "core/vlm/weights.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "core/vlm/positions.h"
 #include "kernels/kernel.h"
 
-/* ---- GhostVis's resampler and projector. torch keeps the matrices of queries, keys and values in one tensor. Queries come from
- * other rows than keys and values, so the loader cuts the tensor in two. ---- */
+/* ---- GhostVis's resampler and projector. torch stores the matrices of queries, keys and values in one tensor. Queries have
+ * another input than keys and values, so the loader cuts the tensor in two. ---- */
 
 static const char *dv_loader_prefix(const dv_loader *l, const char *const *prefixes, const char *probe);
 static void dv_loader_affine(dv_loader *l, const char *name, int64_t n, bool bias, dv_vlm_affine *out);
@@ -18,7 +18,7 @@ static void dv_loader_linear(dv_loader *l, const char *name, int64_t n, int64_t 
 static void dv_loader_block(dv_loader *l, const char *prefix, const dv_block_names *names, const dv_block_shape *s,
                             dv_vlm_block *out);
 
-/* Rows from `from` of a tensor that was read whole. */
+/* Packs out->n rows from row `from` on of a tensor that is in memory. */
 static void cut(dv_loader *l, float *rows, float *bias, int64_t from, int64_t n, dv_vlm_matrix *out) {
     const int64_t k = l->config->vision.hidden;
     if (l->r == DAVY_OK) {
@@ -63,7 +63,7 @@ static void dv_loader_resampler(dv_loader *l) {
     dv_loader_affine(l, "vision_projector.mlp.4", v->out_hidden, true, &r->norm);
 }
 
-/* ---- the vision towers' tensors, and what joins them to the language model. ---- */
+/* ---- tensors of the vision towers and their projectors ---- */
 
 typedef struct tower_names {
     const char *patch, *positions, *class_token, *pre_norm, *post_norm, *block;
@@ -72,7 +72,7 @@ typedef struct tower_names {
 static const tower_names vit_names = {.patch = "embeddings.patch_embedding",
                                       .positions = "embeddings.position_embedding.weight",
                                       .class_token = "embeddings.class_embedding",
-                                      .pre_norm = "pre_layrnorm", /* spelled so */
+                                      .pre_norm = "pre_layrnorm", /* the files' spelling */
                                       .post_norm = "post_layernorm",
                                       .block = "encoder.layers."};
 static const tower_names qwen_names = {
@@ -142,7 +142,7 @@ static const char *root_of(const dv_loader *l) {
 
 /* ---- patches ---- */
 
-/* llama.cpp keeps a patch of two frames as two matrices, one a frame: [hidden][colour][side][side] each. */
+/* llama.cpp stores a patch of two frames as two matrices, one per frame: [hidden][colour][side][side]. */
 static void load_split_patch(dv_loader *l, const char *first, const char *second) {
     const dv_vlm_vision *v = &l->config->vision;
     const int64_t area = v->patch * v->patch;
@@ -203,7 +203,7 @@ static void load_positions(dv_loader *l, const char *root, const tower_names *na
     }
 }
 
-/* ---- what joins tower and language model ---- */
+/* ---- projectors between tower and language model ---- */
 
 static void load_merger(dv_loader *l, const char *norm, const char *first, const char *second, int64_t norm_width,
                         dv_vlm_merger *out) {
@@ -325,13 +325,13 @@ static void dv_loader_vision(dv_loader *l) {
     }
 }
 
-/* ---- the language model's tensors: names in folders and in GGUF files, tied heads, blocks. ---- */
+/* ---- tensors of the language model: names in folders and in GGUF files, tied heads, blocks ---- */
 
 static void copy_name(dv_part *part, const char *prefix, const char *name) {
     snprintf(part->name, sizeof part->name, "%s%s", prefix, name);
 }
 
-/* The first of the NULL-terminated prefixes that stands before `probe` in the file; else the first of all. */
+/* Returns the first of the NULL-terminated prefixes for which the file has the tensor PREFIX + probe; else the first one. */
 static const char *dv_loader_prefix(const dv_loader *l, const char *const *prefixes, const char *probe) {
     for (int i = 0; prefixes[i] != NULL; i++) {
         char name[256];
@@ -353,7 +353,7 @@ static void dv_loader_affine(dv_loader *l, const char *name, int64_t n, bool bia
     }
 }
 
-/* One tensor NAME.weight [n][k], NAME.bias [n]. */
+/* Loads one tensor NAME.weight [n][k], with `bias` also NAME.bias [n]. */
 static void dv_loader_linear(dv_loader *l, const char *name, int64_t n, int64_t k, bool bias, dv_vlm_matrix *out) {
     dv_part part = {.rows = n};
     copy_name(&part, "", name);
@@ -404,7 +404,7 @@ static void load_qkv(dv_loader *l, const char *prefix, const dv_block_names *nam
         dv_loader_matrix(l, &want, &out->qkv[0]);
         return;
     }
-    out->n_qkv = 3; /* GGUF files may give v more bits */
+    out->n_qkv = 3; /* GGUF files may store v with more bits */
     want.n_parts = 1;
     for (int32_t i = 0; i < 3; i++) {
         want.parts = &parts[i];
@@ -412,7 +412,7 @@ static void load_qkv(dv_loader *l, const char *prefix, const dv_block_names *nam
     }
 }
 
-/* Old mmproj files have the names of the two layers of an MLP the wrong way round. */
+/* Old mmproj files have the names of an MLP's two layers exchanged. */
 static bool swapped(const dv_loader *l, const char *prefix, const dv_block_names *names, const dv_block_shape *s) {
     char name[256];
     snprintf(name, sizeof name, "%s%s.weight", prefix, names->up);
@@ -463,19 +463,20 @@ static void dv_loader_block(dv_loader *l, const char *prefix, const dv_block_nam
 
 /* ---- the language model ---- */
 
-static bool is_nanochat(const dv_loader *l) { /* native names, not those of transformers' class */
+static bool is_nanochat(const dv_loader *l) { /* nanochat's own names, not transformers' */
     return !l->gguf && (l->config->family == DV_VLM_NANOCHAT || l->config->family == DV_VLM_GHOSTVIS) &&
            !dv_loader_has(l, "model.embed_tokens.weight");
 }
 
-/* Tensors of nanochats later than the one that is known here, which are all but the same without them. */
+/* Refuses tensors of later nanochat versions. Without them the model would load, but its results would be wrong. */
 static void refuse_later_nanochats(dv_loader *l) {
     static const char *const later[] = {"resid_lambdas", "x0_lambdas",     "value_embeds.", "ve_gate",
                                         "smear_",        "backout_lambda", ".experts.",     ".bigram"};
     for (int64_t i = 0; l->r == DAVY_OK && i < l->tensors->count; i++) {
         for (size_t k = 0; k < DV_ARRAY_LEN(later); k++) {
             if (strstr(l->tensors->refs[i].name, later[k]) != NULL) {
-                l->r = dv_fail(DAVY_E_UNSUPPORTED, "%s: tensor \"%s\" is of a later kind of nanochat",
+                l->r = dv_fail(DAVY_E_UNSUPPORTED,
+                               "%s: tensor \"%s\" belongs to a later nanochat version, which is not supported",
                                dv_source_name(l->tensors->refs[i].source), l->tensors->refs[i].name);
                 return;
             }
@@ -511,7 +512,8 @@ static void load_head(dv_loader *l, const char *prefix) {
     }
     const bool tied = t->tied_head || !dv_loader_has(l, head);
     copy_name(&part, prefix, l->gguf ? "token_embd" : is_nanochat(l) ? "wte" : "embed_tokens");
-    want.quantise = tied || l->format == DV_VLM_F32; /* rows that are only looked up cost no time */
+    want.quantise =
+        tied || l->format == DV_VLM_F32; /* quantising an embedding that is only looked up would save no time */
     dv_loader_matrix(l, &want, &w->embed);
     w->head = w->embed;
     if (!tied) {
@@ -536,7 +538,7 @@ static void load_frequencies(dv_loader *l) {
     }
 }
 
-/* Three forms: transformers' class, nanochat, and nanovision with its fused SwiGLU. */
+/* Tensor names of three forms: transformers, nanochat, and nanovision with its fused SwiGLU. */
 static const dv_block_names *nanochat_names(const dv_loader *l, const char *prefix) {
     static const dv_block_names hf = {.q = "self_attn.q_proj",
                                       .k = "self_attn.k_proj",
@@ -640,7 +642,8 @@ static uint64_t bytes_of(const dv_tensors *t) {
 davy_result dv_vlm_weights_load(const dv_vlm_weights_source *source, dv_vlm_weights **out) {
     const dv_vlm_config *c = source->config;
     if (c->text.head_dim > DVK_HEAD_MAX || c->vision.head_dim > DVK_HEAD_MAX) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "attention heads above %d values are not supported", (int)DVK_HEAD_MAX);
+        return dv_fail(DAVY_E_UNSUPPORTED, "attention heads with more than %d values are not supported",
+                       (int)DVK_HEAD_MAX);
     }
     dv_vlm_weights *w = dv_calloc(1, sizeof *w);
     if (w == NULL) {

@@ -1,5 +1,5 @@
-/* weights_pack.c - tensors of a file into the matrices of the model: looked up, checked, put together, packed, and on a GPU
- * uploaded as they are packed. */
+/* weights_pack.c - converts tensors of a file to the model's matrices: finds, checks, joins and packs them. For a GPU it uploads
+ * each piece after packing. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,14 +29,14 @@ static void dv_stored_rows_close(dv_stored_rows *rows);
 static void *dv_loader_device(dv_loader *l, uint64_t bytes);
 static void dv_loader_upload(dv_loader *l, void *to, const void *from, uint64_t bytes);
 
-/* Whole numbers are weights of somebody's packing, whose scales lie elsewhere. */
+/* Integer tensors are weights packed by another program, with scales in other tensors. */
 static bool is_whole(dv_stored_dtype t) {
     return t == DV_STORED_I8 || t == DV_STORED_U8 || t == DV_STORED_I16 || t == DV_STORED_I32 || t == DV_STORED_I64 ||
            t == DV_STORED_BOOL;
 }
 
-/* The type of its rows; false: none that is known, or whole numbers. What else is neither f32, 16-bit nor quantised is read
- * as f32. */
+/* *out: type of the rows. Returns false for unknown types and integers. Types other than f32, 16-bit and quantised are read as
+ * f32. */
 static bool dv_stored_wtype(const dv_tensor_ref *ref, dvk_wtype *out) {
     *out = ref->dtype == DV_STORED_F16 ? DVK_W_F16 : ref->dtype == DV_STORED_BF16 ? DVK_W_BF16 : DVK_W_F32;
     if (ref->dtype != DV_STORED_OTHER) {
@@ -52,7 +52,7 @@ static bool dv_stored_wtype(const dv_tensor_ref *ref, dvk_wtype *out) {
 }
 
 static davy_result unsupported(const dv_tensor_ref *ref) {
-    return dv_fail(DAVY_E_UNSUPPORTED, "%s: tensor \"%s\" is of type %s, which is not supported",
+    return dv_fail(DAVY_E_UNSUPPORTED, "%s: tensor \"%s\" has type %s, which is not supported",
                    dv_source_name(ref->source), ref->name, ref->dtype_name);
 }
 
@@ -67,7 +67,7 @@ static bool packed(const dv_tensor_ref *ref) {
     return true;
 }
 
-/* Of a type that kernels do not read, or with strides: all of it as f32. */
+/* Converts a whole tensor to f32: one with strides, or of a type that kernels do not read. */
 static davy_result widen(const dv_tensor_ref *ref, dv_stored_rows *out) {
     out->type = DVK_W_F32;
     out->owned = dv_calloc((uint64_t)dv_tensor_elements(ref), sizeof(float));
@@ -77,7 +77,7 @@ static davy_result widen(const dv_tensor_ref *ref, dv_stored_rows *out) {
                : dv_tensor_read_f32(ref, out->owned);
 }
 
-/* n * k elements must be what the tensor has. */
+/* The tensor must have n * k elements. */
 static davy_result dv_stored_rows_open(const dv_tensor_ref *ref, int64_t n, int64_t k, dv_stored_rows *out) {
     *out = (dv_stored_rows){.ref = ref, .n = n, .k = k};
     if (!dv_stored_wtype(ref, &out->type)) {
@@ -126,7 +126,7 @@ static void from_f32(dvk_wtype type, const float *x, int64_t k, void *to) {
     }
 }
 
-/* A row in another type: in place where it is of that type, else in `scratch`. wide: k floats. */
+/* Returns a row in the given type: the stored row if it has that type, else a copy in `scratch`. wide: k floats. */
 static const void *dv_stored_row(const dv_stored_rows *rows, int64_t row, dvk_wtype type, void *scratch, float *wide) {
     const unsigned char *at = rows->data + row * rows->row_bytes;
     if (rows->type == type) {
@@ -136,8 +136,6 @@ static const void *dv_stored_row(const dv_stored_rows *rows, int64_t row, dvk_wt
     from_f32(type, wide, rows->k, scratch);
     return scratch;
 }
-
-/* ---- tensors of a file into the matrices of the model: looked up, checked, put together, packed. ---- */
 
 static const char *file_of(const dv_tensors *t) {
     return t->count > 0 ? dv_source_name(t->refs[0].source) : "the model";
@@ -180,7 +178,7 @@ void *dv_loader_memory(dv_loader *l, uint64_t bytes) {
     return p;
 }
 
-/* A matrix may be stored with more axes than two, as convolutions are. */
+/* A matrix may be stored with more than two axes, like a convolution. */
 static bool shape_is(const dv_tensor_ref *ref, int64_t n, int64_t k) {
     return ref->ndim >= 1 && dv_tensor_elements(ref) == n * k &&
            (ref->ndim == 1 ? n == 1 || k == 1 : ref->shape[0] == n);
@@ -190,7 +188,7 @@ static void check_shape(dv_loader *l, const dv_tensor_ref *ref, int64_t n, int64
     char shape[64];
     if (ref != NULL && !shape_is(ref, n, k)) {
         l->r = dv_fail(
-            DAVY_E_SHAPE, "%s: tensor \"%s\" is of shape %s, where the configuration says [%" PRId64 ",%" PRId64 "]",
+            DAVY_E_SHAPE, "%s: tensor \"%s\" has shape %s, but the configuration expects [%" PRId64 ",%" PRId64 "]",
             dv_source_name(ref->source), ref->name, dv_shape_text(shape, sizeof shape, ref->shape, ref->ndim), n, k);
     }
 }
@@ -231,7 +229,7 @@ typedef struct packing {
     dv_stored_rows parts[3];
     dv_vlm_matrix *to;
     bool plain;
-    dvk_linear_layout layout; /* on a GPU: of all rows; `piece`: of those from `first` on, in l->stage */
+    dvk_linear_layout layout; /* on a GPU: for all rows; `piece`: for the rows from `first` on, in l->stage */
     dvk_linear_layout piece;
     int64_t first;
     unsigned char *stage;
@@ -240,7 +238,7 @@ typedef struct packing {
     int64_t scratch_bytes;
 } packing;
 
-/* Row 2j of GGUF's architecture llama is row j of the head, row 2j + 1 is row j + half. */
+/* In GGUF's architecture llama, row 2j is row j of the head, and row 2j + 1 is row j + half. */
 static int64_t stored_place(const dv_part *part, int64_t row) {
     const int64_t head = part->paired_head;
     if (head == 0) {
@@ -250,7 +248,7 @@ static int64_t stored_place(const dv_part *part, int64_t row) {
     return row - j + (j < head / 2 ? 2 * j : 2 * (j - head / 2) + 1);
 }
 
-/* Row `row` of all parts behind one another; NULL: past the end. slot: which of the 32 scratch rows. */
+/* Returns row `row` of all parts, counted through; NULL: past the end. slot: number of the scratch row, below 32. */
 static const void *row_of(const packing *p, int64_t row, int32_t slot, unsigned char *scratch) {
     for (int32_t i = 0; i < p->want->n_parts; i++) {
         const dv_part *part = &p->want->parts[i];
@@ -333,7 +331,7 @@ static void put_units(void *user, int64_t first, int64_t last, int32_t worker) {
     }
 }
 
-/* Rows from `first` on, as many as there is room for, through the stage; returns how many. */
+/* Packs rows from `first` on into the stage and uploads them. Returns the number of rows that fitted. */
 static int64_t put_piece(dv_loader *l, packing *p, int64_t rows) {
     const dv_vlm_matrix *m = p->to;
     const lin_kind kind = p->layout.kind;
@@ -351,7 +349,7 @@ static int64_t put_piece(dv_loader *l, packing *p, int64_t rows) {
     return n;
 }
 
-/* Rows of a file that need no packing. */
+/* True if the rows of the file need no packing. */
 static bool is_ready(const packing *p, int32_t part) {
     return p->parts[part].type == p->to->type && p->want->parts[part].paired_head == 0 && p->layout.halves == 0 &&
            p->parts[part].row_bytes == p->layout.row;
@@ -396,7 +394,7 @@ static bool is_quantised(dvk_wtype t) {
     return dvk_block_elements(t) > 1;
 }
 
-/* What the rows become. Parts of different types become f16, or f32 where one is wider or nothing may be lost. */
+/* The packed type. Parts of different types become f16, or f32 if one is wider or the format must be exact. */
 static dvk_wtype target_type(const dv_loader *l, const packing *p) {
     dvk_wtype type = p->parts[0].type;
     bool all_quantised = is_quantised(type);
@@ -505,8 +503,8 @@ void dv_vlm_matrix_row(const dv_vlm_weights *w, const dv_vlm_matrix *m, int64_t 
     }
 }
 
-/* ---- weights on a GPU: matrices go there as they are packed; norms, biases and tables are read
- * into host memory first, as some are worked on, and all go together in the end. ---- */
+/* ---- weights on a GPU: each matrix is uploaded after packing. Norms, biases and tables stay in host memory first, because some
+ * are computed further, and are uploaded together at the end. ---- */
 
 enum { ALIGN = 256 };
 
@@ -542,7 +540,7 @@ static void dv_loader_upload(dv_loader *l, void *to, const void *from, uint64_t 
 
 typedef struct moving {
     dv_vlm_weights *w;
-    unsigned char *to; /* NULL: what goes is only counted */
+    unsigned char *to; /* NULL: only counts the bytes */
     uint64_t bytes;
 } moving;
 
@@ -557,7 +555,7 @@ static dv_owned *owner_of(const dv_vlm_weights *w, const unsigned char *p) {
     return NULL;
 }
 
-/* pointer: the address of one into a block of the host's. */
+/* pointer: address of a pointer into a host block; moves the block and updates the pointer. */
 static void move(moving *m, void *pointer) {
     unsigned char *p = NULL;
     memcpy(&p, pointer, sizeof p);
@@ -618,7 +616,7 @@ static void move_resampler(moving *m, dv_vlm_resampler *r, int64_t layers) {
     move_affine(m, &r->norm);
 }
 
-/* Every pointer to numbers there is. The arrays of blocks themselves stay. */
+/* Visits all pointers to numbers. The arrays of blocks themselves stay on the host. */
 static void move_all(moving *m, const dv_vlm_config *c) {
     dv_vlm_weights *w = m->w;
     move_affine(m, &w->norm);
@@ -659,7 +657,7 @@ static void upload_numbers(dv_loader *l) {
             o.data == w->layers || o.data == w->blocks || o.data == w->deepstack || o.data == w->resampler.layers;
         if (o.on_gpu || list) {
             w->owned[kept++] = o;
-        } else { /* gone, or only read to make a matrix of it */
+        } else { /* moved, or only needed to build a matrix */
             dv_heap_free(w->heap, DV_MEM_WEIGHTS, o.data, o.bytes);
         }
     }

@@ -88,7 +88,7 @@ static void test_smart(void) {
     check_smart(&c, 1, 640, 480, 28, 28, 1);
     dv_picture_plan p = {0};
     dv_picture_options o = {0};
-    CHECK_FAILS(dv_picture_plan_make(&c, &o, &(dv_picture_size){2010, 10, 0}, &p), DAVY_E_SHAPE, "201 times");
+    CHECK_FAILS(dv_picture_plan_make(&c, &o, &(dv_picture_size){2010, 10, 0}, &p), DAVY_E_SHAPE, "ratio 201");
     CHECK_OK(dv_picture_plan_make(&c, &o, &(dv_picture_size){2000, 10, 0}, &p));
     CHECK_FAILS(dv_picture_plan_make(&c, &o, &(dv_picture_size){0, 10, 0}, &p), DAVY_E_SHAPE, "0x10");
     o.fold_still = true;
@@ -141,7 +141,7 @@ static void test_fixed(void) {
     CHECK(p.resized_w == 448 && p.resized_h == 336 && p.crop_x == 56 && p.crop_y == 0 && p.tokens == 576);
     CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){337, 500, 0}, &p));
     CHECK(p.resized_w == 336 && p.resized_h == 498 && p.crop_y == 81);
-    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){60000, 1, 0}, &p), DAVY_E_SHAPE, "too long");
+    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){60000, 1, 0}, &p), DAVY_E_SHAPE, "too narrow");
     c.picture.pad_square = true;
     CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){640, 480, 0}, &p));
     CHECK(p.pad == 640 && p.resized_w == 336 && p.resized_h == 336);
@@ -193,7 +193,8 @@ static void test_videos(void) {
     CHECK(fabs(dv_video_seconds(&c, index, 4, 25, 0) - 0.32) < 1e-12);
     CHECK(fabs(dv_video_seconds(&c, index, 3, 25, 1) - 1.32) < 1e-12); /* the last frame alone */
     c = config_of(JOYCAPTION);
-    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){64, 64, 4}, &p), DAVY_E_UNSUPPORTED, "no videos");
+    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){64, 64, 4}, &p), DAVY_E_UNSUPPORTED,
+                "do not support videos");
 }
 
 /* ---- pixels ---- */

@@ -101,7 +101,7 @@ static void test_refusals(void) {
     dv_rgb8 none = to;
     none.width = 0;
     dv_pil_options o = {.filter = (dv_pil_filter)0};
-    CHECK_FAILS(dv_pil_resize(&o, &from, &to), DAVY_E_INVALID, "filter 0");
+    CHECK_FAILS(dv_pil_resize(&o, &from, &to), DAVY_E_INVALID, "filter is 0");
     o.filter = DV_PIL_BICUBIC;
     CHECK_FAILS(dv_pil_resize(&o, &from, &none), DAVY_E_SHAPE, "4x4 to 0x2");
     const float outside[4] = {0, 0, 5, 4};

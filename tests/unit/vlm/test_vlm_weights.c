@@ -51,7 +51,7 @@ static void test_files_that_lie(void) {
                 ref->bytes = (uint64_t)dv_tensor_elements(ref) * 4;
             }
             check_message(fixture_load(&f, DV_VLM_AS_STORED), lie == 0 ? DAVY_E_TENSOR : DAVY_E_SHAPE, names[i],
-                          lie == 0 ? "missing" : "the configuration says");
+                          lie == 0 ? "missing" : "the configuration expects");
             CHECK(dv_heap_used(f.heap, DV_MEM_WEIGHTS) == 0);
             fixture_end(&f);
         }
@@ -72,7 +72,7 @@ static void test_unknown_type(void) {
         ref->dtype = DV_STORED_I8;
         snprintf(ref->dtype_name, sizeof ref->dtype_name, "I8");
     }
-    check_message(fixture_load(&f, DV_VLM_AS_STORED), DAVY_E_UNSUPPORTED, name, "of type I8, which is not supported");
+    check_message(fixture_load(&f, DV_VLM_AS_STORED), DAVY_E_UNSUPPORTED, name, "has type I8, which is not supported");
     fixture_end(&f);
 }
 
