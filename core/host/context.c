@@ -197,7 +197,7 @@ static void log_setup(const davy_context *ctx) {
             DAVY_VERSION_MAJOR, DAVY_VERSION_MINOR, DAVY_VERSION_PATCH, (int)dv_pool_threads(s->pool), (unsigned)s->cpu,
             (unsigned long long)(dv_heap_budget(s->heap) >> 20));
     for (int32_t i = 0; i < s->n_gpus; i++) {
-        dv_logf(&ctx->log, DAVY_LOG_INFO, "cuda:%d is used, memory budget %llu MiB", (int)dv_gpu_index(s->gpus[i]),
+        dv_logf(&ctx->log, DAVY_LOG_INFO, "cuda:%d computes, memory budget %llu MiB", (int)dv_gpu_index(s->gpus[i]),
                 (unsigned long long)(dv_gpu_budget(s->gpus[i]) >> 20));
     }
 }
