@@ -1,5 +1,5 @@
-/* attention.c - builders of what transformers add: layer norm, attention in windows, between channels, and to a dictionary
- * of tokens. */
+/* attention.c - builders of ops for transformers: layer norm, attention in windows, between channels, and to a
+ * dictionary of tokens. */
 #include "core/base/error.h"
 #include "core/graph/graph_priv.h"
 
@@ -22,7 +22,7 @@ dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps) {
     return node->out;
 }
 
-/* A vector may be stored with axes of one element behind it. */
+/* A stored vector may have trailing axes of one element. */
 static davy_result derive_vector(const dv_tensors *weights, const dv_derivation *from, float *dst) {
     const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
     return ref != NULL ? dv_tensor_read_f32(ref, dst) : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", from->name);
@@ -35,7 +35,7 @@ static dv_param vector_param(dv_graph *g, const char *name, int64_t count) {
         vector = ref->shape[i] == 1;
     }
     if (!vector) {
-        return dv_param_stored(g, name, 1, &count); /* which refuses what does not fit */
+        return dv_param_stored(g, name, 1, &count); /* fails with the message for a missing tensor or a wrong shape */
     }
     const dv_derivation from = {.name = ref->name, .derive = derive_vector, .stored = count};
     return dv_param_derived(g, ref->name, &from, 1, &count);
@@ -58,7 +58,7 @@ dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps) {
     return node->out;
 }
 
-/* Heads that divide the channels of three pictures of one shape; their parameters have `count` values. */
+/* True if q, k and v have one shape, heads divide its channels, and the parameter p has `count` values. */
 static bool operands_fit(dv_graph *g, const char *label, const dv_value qkv[3], int64_t heads, dv_param p,
                          int64_t count) {
     for (int i = 0; i < 3; i++) {
@@ -85,7 +85,7 @@ static bool operands_fit(dv_graph *g, const char *label, const dv_value qkv[3], 
     return fit;
 }
 
-/* The frame and the keys, where they were left open. */
+/* Fills in the keys' size and the frame if the caller left them at 0. */
 static dv_window completed(const dv_window *window, dv_shape s) {
     dv_window w = *window;
     w.keys_h = w.keys_h > 0 ? w.keys_h : w.h;
@@ -144,8 +144,9 @@ dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], const dv_chann
     }
     const dv_shape s = dv_shape_of(g, qkv[0]);
     if (dim < 1 || dim > s.c / heads) {
-        return dv_graph_fail(
-            g, dv_fail(DAVY_E_SHAPE, "channel_attention: heads of %d channels in %d", (int)dim, (int)(s.c / heads)));
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE,
+                                        "channel_attention: %d channels per head requested, at most %d exist", (int)dim,
+                                        (int)(s.c / heads)));
     }
     const bool everything = window->h == 0 && window->w == 0 && !window->grid;
     if (!everything && (window->h < 1 || window->w < 1 || s.h % window->h != 0 || s.w % window->w != 0)) {
@@ -167,7 +168,7 @@ dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], const dv_chann
 
 /* ---- a dictionary of tokens (ATD): kernels/dictionary.h ---- */
 
-/* Two operands of as many pictures. */
+/* Both operands must have the same number of pictures. */
 static bool ready(dv_graph *g, const char *label, dv_value a, dv_value b) {
     if (!dv_graph_ready(g, label, a) || !dv_graph_ready(g, label, b)) {
         return false;
@@ -179,7 +180,7 @@ static bool ready(dv_graph *g, const char *label, dv_value a, dv_value b) {
     return true;
 }
 
-/* Pictures, and tokens of each or of all of them. */
+/* Tokens may belong to each picture, or be shared by all of them. */
 static bool ready_with(dv_graph *g, const char *label, dv_value a, dv_value tokens) {
     const bool of_all = dv_graph_ready(g, label, tokens) && dv_shape_of(g, tokens).n == 1;
     return of_all ? dv_graph_ready(g, label, a) : ready(g, label, a, tokens);
@@ -239,8 +240,12 @@ dv_value dv_order(dv_graph *g, dv_value s, int64_t rows, int64_t width) {
     const int64_t count = pixels(dv_shape_of(g, s));
     const dv_shape shape = {dv_shape_of(g, s).n, rows, width, 1};
     if (pixels(shape) < count || pixels(shape) > 2 * count || count > 1 << 24) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "order: %lld pixels in %lld places", (long long)count,
-                                        (long long)pixels(shape)));
+        return dv_graph_fail(
+            g,
+            dv_fail(
+                DAVY_E_UNSUPPORTED,
+                "order: %lld pixels do not fit %lld places; needed are 1 to 2 places per pixel and at most 2^24 pixels",
+                (long long)count, (long long)pixels(shape)));
     }
     return dv_node_out(dv_graph_append(g, DV_OP_ORDER, "order", &s, 1, shape));
 }

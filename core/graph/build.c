@@ -1,5 +1,5 @@
-/* build.c - one builder per op: checks its operands, finds its parameters, infers its output shape. Everything an
- * architecture may emit is here; plan.c can rely on what these functions let through. */
+/* build.c - one builder per op. A builder checks its operands, finds its parameters and infers its output shape. Only
+ * what these functions accept reaches the planner. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ dv_value dv_graph_refuse_pair(dv_graph *g, const char *label, dv_shape a, dv_sha
     const int64_t db[4] = {b.n, b.h, b.w, b.c};
     char ta[96];
     char tb[96];
-    return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "%s: operands %s and %s do not go together", label,
+    return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "%s: operands of shapes %s and %s do not match", label,
                                     dv_shape_text(ta, sizeof ta, da, 4), dv_shape_text(tb, sizeof tb, db, 4)));
 }
 
@@ -55,7 +55,7 @@ void dv_output(dv_graph *g, dv_value v) {
     g->values[v].uses++;
 }
 
-/* The part of a convolution that is arithmetic: where padding is and how large the result gets. */
+/* The geometry of a convolution: its padding and the size of its result. */
 static bool conv_geometry(dv_graph *g, const char *label, const dv_conv_opts *opts, dv_node *node, dv_shape *shape) {
     const int64_t k = node->kh;
     const int64_t around = opts->valid || opts->pad_bottom_right ? 0 : (k - 1) / 2;
@@ -78,7 +78,7 @@ static bool param_has_shape(const dv_graph *g, dv_param p, int32_t ndim, const i
            memcmp(g->params[p].shape, shape, (size_t)ndim * sizeof shape[0]) == 0;
 }
 
-/* Looks the parameters up, or takes and checks those the architecture derived. */
+/* Finds the stored parameters, or checks the derived ones. */
 static void conv_params(dv_graph *g, const char *name, const dv_conv_opts *opts, const int64_t *shape, dv_node *node) {
     if (!opts->derived) {
         node->weight = dv_param_suffixed(g, name, ".weight", 4, shape);
@@ -162,8 +162,8 @@ dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope) {
         return DV_NO_VALUE;
     }
     if (kind == DVK_ACT_NONE || kind == DVK_ACT_PRELU) {
-        return dv_graph_fail(g,
-                             dv_fail(DAVY_E_INTERNAL, "activation '%s' needs a builder of its own", dv_act_name(kind)));
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_INTERNAL, "activation '%s': dv_activation does not build it", dv_act_name(kind)));
     }
     const dv_act act = {kind, slope, DV_NO_PARAM};
     return append_act(g, x, dv_act_name(kind), act);
@@ -335,7 +335,7 @@ dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t h
 
 /* ---- depthwise ---- */
 
-/* Stored [c, 1, k, k], wanted [k * k, c]. */
+/* Stored as [c, 1, k, k]; the kernels read [k * k, c]. */
 static davy_result derive_taps(const dv_tensors *weights, const dv_derivation *from, float *dst) {
     const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
     if (ref == NULL) {

@@ -1,19 +1,19 @@
-/* by_frame.c - a clip's graph anew, its large pictures one frame after the other. Between two points of the order where
- * one value alone is alive, the ends of residual blocks, all that leads to the block's first frame comes first, then what
- * leads to its second: values last for a frame, and what a window still needs of frames before lies in a ring. From
- * block to block every frame is a value of its own, whose memory is free when the next block is done with it. */
+/* by_frame.c - rewrites a clip's graph to compute its large pictures frame by frame. The order is cut where only one
+ * value is alive, at the ends of residual blocks. In each segment the nodes for its first frame come first, then those
+ * for its second, and so on. Most values then live for one frame; earlier frames that a window still needs are in a
+ * ring. Between segments each frame is a value of its own. Its memory is free once the next block has read it. */
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/graph/graph_priv.h"
 
-/* ---- segments: stretches of nodes with one value alone alive between them ---- */
+/* ---- segments: runs of nodes with only one value alive between them ---- */
 
 typedef struct segments {
     const dv_graph *graph;
-    int64_t *last_use; /* of values: node */
+    int64_t *last_use; /* of each value: index of the last node that reads it */
 } segments;
 
-enum { PIECES = 8 }; /* a frame in a pixel is a multiple of so many channels, as plan/memory.c has it */
+enum { PIECES = 8 }; /* the channels of a frame must be a multiple of this, as in plan/memory.c */
 
 static void find_last_uses(segments *s) {
     const dv_graph *g = s->graph;
@@ -35,8 +35,9 @@ static bool works_by_frame(const segments *s, const dv_node *node) {
     return dv_op_infos[node->op].trait == DV_TRAIT_BY_FRAME;
 }
 
-/* The end of a residual block, a convolution over time that does not work frame by frame: what follows it may; or one whose
- * result does not go on so, while what it reads does. */
+/* A segment may end at an addition (the end of a residual block). It may also end at a convolution over time that does
+ * not work frame by frame. The third case is a convolution whose result cannot be processed frame by frame while its
+ * input can. */
 static bool may_end(const segments *s, const dv_node *node) {
     const dv_graph *g = s->graph;
     if (node->op != DV_OP_CONV2D) {
@@ -47,7 +48,7 @@ static bool may_end(const segments *s, const dv_node *node) {
            (dv_shape_of(g, node->out).c % PIECES != 0 && dv_shape_of(g, node->in[0]).c % PIECES == 0);
 }
 
-/* The last node of the segment that begins at `first`: behind it only its result is alive. */
+/* The last node of the segment that begins at `first`. After it, only its result is alive. */
 static int64_t segment_end(const segments *s, int64_t first) {
     const dv_graph *g = s->graph;
     if (g->nodes[first].op == DV_OP_INPUT) {
@@ -69,7 +70,7 @@ static int64_t pixels_of(const segments *s, dv_value v) {
     return dv_shape_of(s->graph, v).h * dv_shape_of(s->graph, v).w;
 }
 
-/* Whether it is worth it, and possible. */
+/* Whether frame by frame saves memory here, and every node of the segment works so. */
 static bool segment_suits(const segments *s, int64_t first, int64_t last) {
     const dv_graph *g = s->graph;
     int64_t most = 0, here = 0;
@@ -91,7 +92,7 @@ static uint64_t elements_of(dv_shape s) {
     return (uint64_t)(s.n * s.h * s.w * s.c);
 }
 
-/* When the segment's last frame is begun, what comes of the others is there, and of the rings that go on with it all. */
+/* The elements alive when the segment's last frame begins: the results of the other frames, and the rings. */
 static uint64_t least_of(const segments *s, int64_t first, int64_t last) {
     const dv_graph *g = s->graph;
     const dv_shape out = dv_shape_of(g, g->nodes[last].out);
@@ -126,12 +127,12 @@ davy_result dv_by_frame_least(const dv_graph *g, uint64_t *elements) {
 typedef struct rewriting {
     dv_graph *from, *to;
     segments segments;
-    int64_t *first;   /* of old values: their first frame among the arrays below */
-    dv_value *whole;  /* of old values: all frames in one; DV_NO_VALUE: not so far */
-    dv_value *frame;  /* of old values' frames */
-    dv_value *past;   /* of windows' frames */
-    bool *needed;     /* of frames: in the batch being collected */
-    dv_value missing; /* a window that the batch cannot do without and nobody has asked for, its frame */
+    int64_t *first;   /* of each old value: index of its first frame in the arrays below */
+    dv_value *whole;  /* of each old value: all frames as one value; DV_NO_VALUE: not built yet */
+    dv_value *frame;  /* of each frame of each old value */
+    dv_value *past;   /* of each frame of a window: its PAST node */
+    bool *needed;     /* of each frame: it belongs to the batch being collected */
+    dv_value missing; /* a window that must be built first although no node reads it, and its frame */
     int64_t missing_at;
     int64_t n_frames;
     bool changed;
@@ -147,7 +148,7 @@ static dv_value *frame_at(const rewriting *r, dv_value v, int64_t t) {
 
 /* ---- new nodes ---- */
 
-/* The old node with other operands. */
+/* Appends a copy of the old node with other operands. */
 static dv_value put_node(rewriting *r, const dv_node *old, dv_op op, const dv_value *in, int32_t n_in, dv_shape shape) {
     dv_node *node = dv_graph_append(r->to, op, old->label, in, n_in, shape);
     if (node == NULL) {
@@ -165,7 +166,7 @@ static dv_value put_node(rewriting *r, const dv_node *old, dv_op op, const dv_va
     return node->out;
 }
 
-/* All frames of an old value as one: joined, some at a time, where they are apart. */
+/* All frames of an old value as one value. Separate frames are joined, up to DV_MAX_INPUTS at a time. */
 static dv_value whole_of(rewriting *r, dv_value v) {
     if (r->whole[v] == DV_NO_VALUE) {
         const int64_t n = shape_of(r, v).n;
@@ -201,7 +202,8 @@ static void put_whole(rewriting *r, const dv_node *old) {
 
 /* ---- a frame ---- */
 
-/* Of a node of time: which frame of which operand is behind its frame t; of others t of them all. */
+/* Of a node of time: the operand behind its frame t; *t becomes the frame of that operand. Other nodes read frame t of
+ * all operands. */
 static dv_value source_of(const rewriting *r, const dv_node *node, int64_t *t) {
     int32_t part = 0;
     switch (node->op) {
@@ -222,7 +224,7 @@ static dv_value source_of(const rewriting *r, const dv_node *node, int64_t *t) {
     return node->in[part];
 }
 
-/* Notes what frame t of v is made of, as far as nodes from `first` on make it. */
+/* Marks the frames needed for frame t of v, as far as nodes from `first` on compute them. */
 static void collect(rewriting *r, int64_t first, dv_value v, int64_t t) {
     const int32_t k = r->from->values[v].producer;
     const dv_node *node = &r->from->nodes[k];
@@ -253,7 +255,7 @@ static dv_time ring_time(const rewriting *r, const dv_node *old, bool keeps) {
     return time;
 }
 
-/* Before anything of the frame is written into its ring. */
+/* Appends the PAST node, before any frame is written into the ring. */
 static void put_past(rewriting *r, const dv_node *old, int64_t t) {
     const dv_value before = t > 0 ? *frame_at(r, old->out, t - 1) : DV_NO_VALUE;
     dv_shape shape = shape_of(r, old->out);
@@ -304,7 +306,7 @@ static dv_value put_frame(rewriting *r, const dv_node *old, int64_t t) {
     }
 }
 
-/* Room in the rings, then the nodes in their old order. */
+/* First the room in the rings, then the nodes in their old order. */
 static void put_needed(rewriting *r, int64_t first, int64_t last) {
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t k = first; k <= last; k++) {
@@ -322,8 +324,8 @@ static void put_needed(rewriting *r, int64_t first, int64_t last) {
     }
 }
 
-/* What frame t of v, which the nodes from `first` to `last` make, still lacks. Windows that their ring goes through without
- * being read come first. */
+/* Marks all that is still missing for frame t of v, which nodes `first` to `last` compute. A ring advances frame by
+ * frame, so windows that no node reads are built first. */
 static void collect_all(rewriting *r, int64_t first, int64_t last, dv_value v, int64_t t) {
     for (bool again = true; again && dv_graph_ok(r->to);) {
         r->missing = DV_NO_VALUE;
@@ -386,7 +388,7 @@ static void put_all(rewriting *r) {
             put_needed(r, k, last);
         }
         for (int64_t i = k; by_frame && i <= last && g->keeps; i++) {
-            if (g->nodes[i].op == DV_OP_FRAMES) { /* what is kept may be of frames that nobody reads */
+            if (g->nodes[i].op == DV_OP_FRAMES) { /* kept frames may have no reader */
                 collect_all(r, k, last, g->nodes[i].out, shape_of(r, g->nodes[i].out).n - 1);
                 put_needed(r, k, last);
             }
@@ -400,8 +402,8 @@ static void put_all(rewriting *r) {
     }
 }
 
-/* A ring goes on when all has been read that it forgets: not where windows are read later than the next one is asked for.
- * forgotten: of values; false. */
+/* A ring may overwrite a window only after all its readers. That fails if a window is read after the next window's
+ * PAST. forgotten: one flag per value, all false. */
 static bool rings_hold(const dv_graph *g, bool *forgotten) {
     bool hold = true;
     for (int64_t k = 0; hold && k < g->n_nodes; k++) {
@@ -416,7 +418,7 @@ static bool rings_hold(const dv_graph *g, bool *forgotten) {
     return hold;
 }
 
-/* Nodes and values change places: parameters stay where they are. */
+/* Exchanges nodes and values; parameters stay. */
 static void exchange(dv_graph *a, dv_graph *b) {
     const dv_graph old = *a;
     a->nodes = b->nodes;

@@ -1,5 +1,5 @@
-/* dump.c - a graph as text, one line a node, for people and for golden files of tests. What fuse.c moved into a
- * node stands in in{...} (prologue) and out{...} (epilogue), in the order in which it is computed. */
+/* dump.c - a graph as text, one line per node, for people and for the golden files of tests. Ops that fuse.c moved
+ * into a node appear in in{...} (prologue) and out{...} (epilogue), in the order in which they are computed. */
 #include "core/graph/graph_priv.h"
 
 #include <inttypes.h>
@@ -119,7 +119,7 @@ static void show_label(dv_dump *d, const dv_graph *g, const dv_node *node) {
     put(d, " %s", node->label);
 }
 
-/* Padding other than the usual. */
+/* Shows padding other than (k - 1) / 2 on all sides. */
 static void put_padding(dv_dump *d, const dv_graph *g, const dv_node *node) {
     if (node->pad_top > 0 || node->kh == 1) {
         return;
@@ -149,7 +149,7 @@ static void show_pool(dv_dump *d, const dv_graph *g, const dv_node *node) {
     put(d, " %dx%d stride %d", (int)node->kh, (int)node->kw, (int)node->stride);
 }
 
-/* Attributes that fusing moves elsewhere are shown while they hold. */
+/* Fusion moves some attributes into `fused`. They are shown only before it. */
 static void show_act(dv_dump *d, const dv_graph *g, const dv_node *node) {
     if (!g->fused) {
         put(d, " ");

@@ -1,11 +1,11 @@
-/* fuse.c - rewrites a graph so that each kernel does as much as it can while it has the data: what is read once and
- * written once costs one pass over memory instead of three. Every rewrite is exact; none looks at sizes or devices.
+/* fuse.c - rewrites a graph so that each kernel does as much as possible per pass over memory. Three ops in one kernel
+ * need one pass instead of three. Every rewrite is exact and independent of sizes and devices.
  *
- * Nodes that become kernels with prologue and epilogue ("hosts": convolutions, products and pointwise ops) are first brought into
- * the one form graph.h describes; then a host swallows the op behind it (epilogue), and an op that is nothing but a
- * prologue moves into the convolutions behind it. A value is swallowed only when nobody else reads it. When the other
- * operand of an addition is computed after the host, the host moves down to the addition's place; nobody can have
- * needed its result in between. */
+ * "Hosts" are nodes whose kernels have a prologue and an epilogue: convolutions, products and pointwise ops. First
+ * every host is brought into the form that graph.h describes. Then a host absorbs the op behind it into its epilogue.
+ * A node that consists only of a prologue moves into the convolutions behind it. A value is absorbed only if it has
+ * one reader. If the other operand of an addition is computed after the host, the host moves down to the addition's
+ * place. That is safe: no node in between reads its result. */
 #include "core/base/error.h"
 #include "core/graph/graph_priv.h"
 
@@ -77,8 +77,8 @@ static void bury(dv_node *node) {
     node->out = DV_NO_VALUE;
 }
 
-/* `keep` takes the place of `gone` in the data flow: makes its result. When `operand` (or nothing) is made later than
- * `keep`, keep's node moves into gone's slot. */
+/* Node `keep` computes the result of node `gone` from now on. If `operand` is computed later than `keep`, keep's node
+ * moves into gone's slot. operand may be DV_NO_VALUE. */
 static void take_over(dv_graph *g, int64_t keep, int64_t gone, dv_value operand) {
     dv_node *k = &g->nodes[keep];
     dv_node *x = &g->nodes[gone];
@@ -88,7 +88,7 @@ static void take_over(dv_graph *g, int64_t keep, int64_t gone, dv_value operand)
     int64_t at = keep;
     if (operand != DV_NO_VALUE && g->values[operand].producer > keep) {
         const dv_node moved = *k;
-        *k = *x; /* dead, but owns its label */
+        *k = *x; /* dead, but it owns its label */
         *x = moved;
         at = gone;
         if (x->op == DV_OP_GROUP_NORM) {
@@ -158,7 +158,7 @@ static bool take_gate(dv_graph *g, int64_t index) {
     return true;
 }
 
-/* pixel_shuffle(x) + upsample(y), same factor: the shuffle adds y's nearest neighbour itself. */
+/* pixel_shuffle(x) + upsample(y) with the same factor: the shuffle adds y's nearest neighbour. */
 static bool take_skip(dv_graph *g, int64_t index) {
     const dv_node *add = &g->nodes[index];
     const bool plain = !(add->fused.alpha < 1.0f) && !(add->fused.alpha > 1.0f) && !(add->fused.beta[0] < 1.0f) &&
@@ -201,8 +201,8 @@ static int32_t count_operands(const dv_node *node, dv_value v) {
     return count;
 }
 
-/* How many convolutions after `index` read v as their input and fit. When that is all of v's uses, nobody else reads
- * it. */
+/* Counts the convolutions after `index` that read v as their input and fit. If the count equals v's uses, v has no
+ * other readers. */
 static int32_t count_readers(const dv_graph *g, int64_t index, dv_value v, bool (*fits)(const dv_node *)) {
     int32_t count = 0, left = g->values[v].uses;
     for (int64_t i = index + 1; left > 0 && i < g->n_nodes; i++) {
@@ -220,7 +220,7 @@ static bool prologue_free(const dv_node *conv) {
     return conv->fused.norm < 0 && conv->fused.pro_scale == DV_NO_PARAM && conv->fused.pro_act.kind == DVK_ACT_NONE;
 }
 
-/* The only reader of an enlarged picture enlarges it itself, as it reads. */
+/* If a convolution is the only reader of an enlarged picture, it enlarges the picture as it reads. */
 static void push_upsample(dv_graph *g, int64_t index) {
     dv_node *up = &g->nodes[index];
     if (up->r != 2 || !only_read_once(g, up->out) || count_readers(g, index, up->out, upsample_free) != 1) {
@@ -240,8 +240,9 @@ static bool prologue_act(dvk_act act) {
     return act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_SILU || act == DVK_ACT_CLAMP3;
 }
 
-/* Norm, affine and activation in front of convolutions are applied as these read. A norm goes into any number of
- * convolutions; the others would only be computed again by each. */
+/* Convolutions apply a preceding norm, affine op or activation as they read. A norm goes into any number of
+ * convolutions, since its coefficients are computed once. An affine op or activation goes only into a single reader:
+ * several readers would repeat it. */
 static void push_prologue(dv_graph *g, int64_t index) {
     dv_node *node = &g->nodes[index];
     const dv_value v = node->out;

@@ -1,5 +1,5 @@
-/* graph.c - the graph itself: nodes, values, the sticky error. A build emits hundreds of nodes and an architecture
- * reads best without a check after each of them, so the first mistake stays in the graph and everything after it is a
+/* graph.c - the graph itself: nodes, values, the sticky error. A network has hundreds of nodes, and architectures are
+ * easier to read without a check after each. Therefore the graph stores the first mistake, and every later call is a
  * no-op. */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "core/base/utf8.h"
 #include "core/graph/graph_priv.h"
 
-/* No tensor of this size fits any memory; below it, products with small factors cannot overflow 64 bits. */
+/* No memory holds a tensor of this size. Below it, products with small factors cannot overflow 64 bits. */
 #define MAX_ELEMENTS ((uint64_t)1 << 46)
 
 const dv_op_info dv_op_infos[DV_OPS] = {
@@ -112,7 +112,7 @@ static void clear_attributes(dv_node *node) {
     node->fused.alpha = 1.0f;
 }
 
-/* Room for one more node and value, so that appending cannot fail half-way. */
+/* Reserves room for one more node and value, so that an append cannot fail half-way. */
 static bool reserve(dv_graph *g) {
     dv_node *nodes = dv_grow(g->nodes, g->n_nodes + 1, &g->cap_nodes, sizeof *nodes);
     if (nodes != NULL) {
@@ -165,12 +165,12 @@ dv_node *dv_graph_append(dv_graph *g, dv_op op, const char *label, const dv_valu
     return node;
 }
 
-/* ---- parameters: only names and shapes are looked at; core/exec/weights.c reads the numbers ---- */
+/* ---- parameters: only names and shapes are read here; core/exec/weights.c reads the data ---- */
 
 enum { MAX_NAME = 256, MAX_SHAPE_TEXT = 96 };
 
-/* Composes the alternative that starts at `names` with the suffix; returns the start of the next one, NULL at the end.
- * A name too long for any real file comes out empty and is found nowhere. */
+/* Writes the alternative that starts at `names`, with the suffix. Returns the start of the next one, NULL at the end.
+ * A name longer than in any real file becomes empty, so no lookup finds it. */
 static const char *next_name(const char *names, const char *suffix, char *out, size_t size) {
     const char *bar = strchr(names, '|');
     const size_t len = bar != NULL ? (size_t)(bar - names) : strlen(names);
@@ -198,8 +198,8 @@ static dv_param fail_param(dv_graph *g, davy_result r) {
     return DV_NO_PARAM;
 }
 
-/* What a pickle would have had to run to give this tensor; NULL: nothing. The meta key has the name as it was before
- * unwrapping, or that of an object around the tensor. */
+/* The function that a pickle would have to call to make this tensor; NULL: none. The meta key holds the tensor's name
+ * before unwrapping, or the name of an object around the tensor. */
 static const char *unsafe_global(const dv_tensors *weights, const char *name) {
     const size_t length = strlen(name);
     for (int64_t i = 0; i < weights->n_meta; i++) {
@@ -225,13 +225,15 @@ static davy_result missing(const dv_tensors *weights, const char *names, const c
     const char *rest = next_name(names, suffix, first, sizeof first);
     const char *global = unsafe_global(weights, first);
     if (global != NULL) {
-        return dv_fail(DAVY_E_UNSAFE, "tensor '%s' could only be made by running %s, and pickles are never run", first,
-                       global);
+        return dv_fail(
+            DAVY_E_UNSAFE,
+            "tensor '%s' is built by the pickle's call of %s, which davy does not run; convert the file to safetensors",
+            first, global);
     }
     if (rest == NULL) {
         return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", first);
     }
-    return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing (nor is there %s%s)", first, rest, suffix);
+    return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing, and so is '%s%s'", first, rest, suffix);
 }
 
 static bool same_shape(const dv_param_info *p, int32_t ndim, const int64_t *shape) {
@@ -248,7 +250,7 @@ static bool stored_shape_fits(const dv_tensor_ref *ref, int32_t ndim, const int6
     return ref->ndim == ndim || (ref->ndim == 2 && ndim == 4 && shape[2] == 1 && shape[3] == 1);
 }
 
-/* The entry with this tensor; DV_NO_PARAM: none yet. */
+/* The parameter with this stored tensor; DV_NO_PARAM: none yet. */
 static dv_param known_ref(const dv_graph *g, const dv_tensor_ref *ref) {
     for (int64_t i = 0; i < g->n_params; i++) {
         if (g->params[i].ref == ref) {
@@ -258,7 +260,7 @@ static dv_param known_ref(const dv_graph *g, const dv_tensor_ref *ref) {
     return DV_NO_PARAM;
 }
 
-/* The derived or constant entry with this label. */
+/* The derived or constant parameter with this label; DV_NO_PARAM: none. */
 static dv_param known_label(const dv_graph *g, const char *label) {
     for (int64_t i = 0; i < g->n_params; i++) {
         if (g->params[i].ref == NULL && strcmp(g->params[i].label, label) == 0) {
@@ -268,7 +270,7 @@ static dv_param known_label(const dv_graph *g, const char *label) {
     return DV_NO_PARAM;
 }
 
-/* Takes over derivation and constant, also on failure. */
+/* Takes ownership of the derivation and the constant, also on failure. */
 static dv_param append(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, dv_param_info info) {
     dv_param_info *params = dv_grow(g->params, g->n_params + 1, &g->cap_params, sizeof *params);
     if (params != NULL) {
@@ -296,8 +298,8 @@ static bool arguments_fine(dv_graph *g, const char *label, int32_t most, int32_t
         fine = shape[i] >= 1;
     }
     if (!fine) {
-        dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "'%s': a parameter of %d dimensions or an empty one is not possible",
-                                 label, (int)ndim));
+        dv_graph_fail(
+            g, dv_fail(DAVY_E_SHAPE, "'%s': %d dimensions are too many, or one of them is below 1", label, (int)ndim));
     }
     return fine;
 }
@@ -326,8 +328,10 @@ const dv_tensor_ref *dv_weight_require(dv_graph *g, const char *names, const cha
         return fail_tensor(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has shape %s, expected %s", name, found, expected));
     }
     if (ref->dtype == DV_STORED_OTHER) {
-        return fail_tensor(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' is stored as %s, which cannot be read here",
-                                      name, ref->dtype_name));
+        return fail_tensor(
+            g, dv_fail(DAVY_E_UNSUPPORTED,
+                       "tensor '%s' is stored as %s, which davy cannot read; convert it to F32, F16 or BF16", name,
+                       ref->dtype_name));
     }
     return ref;
 }
@@ -346,18 +350,18 @@ dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int6
     return dv_param_suffixed(g, name, "", ndim, shape);
 }
 
-/* For labels that exist already: the same thing is shared, something else under its name is a mistake of the caller. */
+/* For a label that exists already: the same derivation is shared, another one is the caller's mistake. */
 static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *shape, const dv_derivation *from) {
     const dv_param_info *have = &g->params[p];
     const bool same =
         have->from != NULL && have->from->derive == from->derive && have->from->derive_share == from->derive_share;
     if (!same || !same_shape(have, ndim, shape)) {
-        return fail_param(g, dv_fail(DAVY_E_INTERNAL, "two different parameters are called '%s'", have->label));
+        return fail_param(g, dv_fail(DAVY_E_INTERNAL, "'%s': two different parameters have this label", have->label));
     }
     return p;
 }
 
-/* With what it points to, in one block of memory; NULL: out of memory. */
+/* Copies a derivation with its name and `how` into one block of memory; NULL: out of memory. */
 static dv_derivation *copy_derivation(const dv_derivation *from) {
     const size_t length = strlen(from->name) + 1;
     dv_derivation *copy = dv_calloc(1, sizeof *copy + from->how_bytes + length);
@@ -404,7 +408,8 @@ dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const i
     if (p != DV_NO_PARAM) {
         const bool equal = g->params[p].constant != NULL && same_shape(&g->params[p], ndim, shape) &&
                            memcmp(g->params[p].constant, values, (size_t)count * sizeof *values) == 0;
-        return equal ? p : fail_param(g, dv_fail(DAVY_E_INTERNAL, "two different constants are called '%s'", label));
+        return equal ? p
+                     : fail_param(g, dv_fail(DAVY_E_INTERNAL, "'%s': two different constants have this label", label));
     }
     const dv_param_info info = {.constant = dv_calloc(count, sizeof *values)};
     if (info.constant == NULL) {
@@ -430,7 +435,7 @@ static dv_param append_scaled(dv_graph *g, const dv_param_info *from, const char
     if (info.constant != NULL) {
         memcpy(info.constant, from->constant, (size_t)count * sizeof *info.constant);
     }
-    const dv_param_info old = *from; /* the array may move */
+    const dv_param_info old = *from; /* append() may move the array */
     return append(g, label, old.ndim, old.shape, info);
 }
 

@@ -8,8 +8,8 @@ static bool ready(dv_graph *g, const char *label, dv_value x, int64_t r) {
         return false;
     }
     if (x < 0 || x >= g->n_values || r < 1 || r > 64) {
-        dv_graph_fail(g,
-                      dv_fail(DAVY_E_INTERNAL, "%s: operand %d or factor %d is not possible", label, (int)x, (int)r));
+        dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "%s: operand %d does not exist or factor %d is not 1 to 64", label,
+                                 (int)x, (int)r));
         return false;
     }
     return true;
@@ -105,7 +105,8 @@ dv_value dv_unfold(dv_graph *g, dv_value x, int64_t r, int64_t before) {
 
 dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count) {
     if (dv_graph_ok(g) && (count < 1 || count > DV_MAX_INPUTS)) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "concat: %d operands, at most %d", (int)count, DV_MAX_INPUTS));
+        return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "concat: %d operands given, at most %d are possible",
+                                        (int)count, DV_MAX_INPUTS));
     }
     dv_shape shape = {0, 0, 0, 0};
     for (int32_t i = 0; i < count; i++) {
@@ -125,7 +126,7 @@ dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count) {
     return dv_node_out(node);
 }
 
-/* Whether `small` samples lie among `large` from `first` on, numbers that an int32_t holds. */
+/* Whether `small` samples from `first` on lie within `large`. `first` must fit an int32_t. */
 static bool within(int64_t first, int64_t small, int64_t large) {
     return first >= 0 && first <= INT32_MAX && small >= 1 && first <= large - small;
 }
@@ -189,8 +190,9 @@ dv_value dv_slice(dv_graph *g, dv_value x, int64_t first, int64_t count) {
     }
     dv_shape shape = dv_shape_of(g, x);
     if (!within(first, count, shape.c)) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "slice: %d channels from %d on are not among %d", (int)count,
-                                        (int)first, (int)shape.c));
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE,
+                                        "slice: %d channels from channel %d on are not possible; the operand has %d",
+                                        (int)count, (int)first, (int)shape.c));
     }
     if (count == shape.c) {
         return x;

@@ -1,4 +1,5 @@
-/* network.h - what is known of a network before its graph is built: its weights, its stages, how a stage takes clips. */
+/* network.h - facts about a network before its graph is built: its weights, its stages, the clip lengths a stage
+ * takes. */
 #ifndef DV_NETWORK_H
 #define DV_NETWORK_H
 
@@ -6,22 +7,23 @@
 #include "core/graph/graph.h"
 
 typedef struct dv_probe {
-    const dv_tensors *tensors; /* unwrapped */
+    const dv_tensors *tensors; /* without wrapper prefixes */
     const dv_json *config;     /* config.json beside the weights; NULL: none */
     const char *file_name;     /* last component, "" if unknown */
-    int64_t split[2];          /* what the caller says of DAT's windows: height and width; 0: nothing */
+    int64_t split[2];          /* height and width of DAT's windows from the caller; 0: not given */
 } dv_probe;
 
 typedef enum dv_stage { DV_STAGE_UPSCALE = 1, DV_STAGE_ENCODE = 2, DV_STAGE_DECODE = 3 } dv_stage;
 
-/* Of an autoencoder of clips: the least a clip may have, frames or latents, what becomes of it, and what every `step` more
- * add. */
+/* The clip lengths of a clip autoencoder, in frames or latents: the smallest input, the step by which it may grow, and
+ * the output of each. */
 typedef struct dv_clip_rule {
     int64_t first, step;
     int64_t first_out, step_out;
-    bool second; /* what comes right behind `first` frames by themselves is computed otherwise than what comes later */
-    int64_t spare; /* at a clip's end so many, or fewer, that make no whole step are left out; more have the last one
-                    * repeated */
+    bool second; /* the slice right behind a first slice of exactly `first` is computed differently from later ones */
+    /* frames at a clip's end that make no whole step. Up to `spare` are left out; if there are more, the last
+     * frame is repeated to fill the step */
+    int64_t spare;
 } dv_clip_rule;
 
 #endif

@@ -1,8 +1,9 @@
-/* reach.c - questions about a whole graph: how far an output pixel sees (for tiles), what it costs, how large it is.
+/* reach.c - properties of a whole graph: its receptive field (for tiles), its operations, its size.
  *
- * The reach runs backwards. For every value it holds how many pixels beyond its own place an output pixel needs, where
- * a pixel's own place on another grid is what covers the same area: the pixel it was enlarged from, or the block that
- * was folded or strided into it. Convolutions and windows add to it; changes of grid scale it, rounded outwards. */
+ * The reach is computed backwards. For every value it is the number of pixels that an output pixel needs beyond its
+ * own place. On another grid, "its own place" covers the same area: the pixel it was enlarged from, or the block that
+ * was folded or strided into it. Convolutions and windows add to the reach. Changes of grid scale it, rounded
+ * outwards. */
 #include "core/base/error.h"
 #include "core/graph/graph_priv.h"
 #include "core/base/mem.h"
@@ -16,7 +17,7 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
-static int64_t common(int64_t a, int64_t b) { /* least multiple of both */
+static int64_t common(int64_t a, int64_t b) { /* least common multiple */
     return a / gcd(a, b) * b;
 }
 
@@ -33,7 +34,7 @@ static dv_grid grid_after(const dv_node *node, dv_grid in) {
     switch (dv_op_infos[node->op].reach) {
     case DV_REACH_CONV:
         return scaled(in, node->fused.upsample > 1 ? node->fused.upsample : 1, node->stride);
-    case DV_REACH_MEAN: /* no grid to speak of: what they make is a gate */
+    case DV_REACH_MEAN: /* its result has one pixel, which only gates read */
     case DV_REACH_RESIZE:
         return (dv_grid){1, 1};
     case DV_REACH_ENLARGE:
@@ -46,12 +47,12 @@ static dv_grid grid_after(const dv_node *node, dv_grid in) {
     }
 }
 
-/* Input pixels after which windows of this side begin anew. */
+/* Period of windows of this side, in input pixels. */
 static int64_t window_step(int64_t side, dv_grid grid) {
     return side > 0 ? side * grid.den / gcd(side * grid.den, grid.num) : 1;
 }
 
-/* From one end of a window to the other end of its keys. */
+/* Distance from one end of a window to the other end of its keys, in pixels. */
 static int64_t window_reach(const dv_window *w) {
     return dv_max((w->h + w->keys_h) / 2, (w->w + w->keys_w) / 2) - 1;
 }
@@ -62,18 +63,19 @@ static bool sees_all(const dv_node *node) {
            (reach == DV_REACH_WINDOW && node->window.h == 0);
 }
 
-/* How far beyond its own place an output pixel needs a value: towards the top left and towards the bottom right. Where
- * convolutions do not pad, places drift, and one of the two may be below zero. */
+/* The pixels beyond its own place that an output pixel needs of a value: `before` to the top left, `after` to the
+ * bottom right. Convolutions without padding shift places, so one of the two may be negative. */
 typedef struct dv_extent {
     int64_t before, after;
     bool needed;
 } dv_extent;
 
-static int64_t up_div(int64_t a, int64_t b) { /* rounded up, of any sign */
+static int64_t up_div(int64_t a, int64_t b) { /* rounds up, for either sign */
     return a >= 0 ? dv_div_up(a, b) : -(-a / b);
 }
 
-/* Of a window of k pixels every `stride`, the first of them `pad` before its place; in pixels `up` times smaller. */
+/* The extent before a window of k pixels every `stride` that begins `pad` before its place. The operand's pixels are
+ * `up` times larger. */
 static dv_extent through_window(dv_extent e, int64_t k, int64_t stride, int64_t pad, int64_t up) {
     e.before = up_div(e.before * stride + pad, up);
     e.after = up_div(e.after * stride + (k - 1 - pad) - (stride - 1), up);
@@ -86,10 +88,10 @@ static dv_extent moved(dv_extent e, int64_t by) {
     return e;
 }
 
-/* On the grid of in[0] from that of the result; rows and columns alike. */
+/* The extent on the grid of in[0] from the extent on the result's grid. Rows and columns are alike. */
 static dv_extent extent_before(const dv_node *node, dv_extent e) {
     switch (dv_op_infos[node->op].reach) {
-    case DV_REACH_CONV: /* phased: a pixel more at one side or the other, as 3x3 of the enlarged picture has it */
+    case DV_REACH_CONV: /* phased: one more pixel on either side, as for 3x3 on the enlarged picture */
         return through_window(e, node->phased ? 3 : node->kh, node->stride, node->pad_top,
                               node->fused.upsample > 1 ? node->fused.upsample : 1);
     case DV_REACH_ENLARGE:
@@ -125,7 +127,7 @@ static void walk_back(const dv_graph *g, dv_extent *extents) {
         }
         const dv_extent out = extents[node->out];
         for (int32_t k = 0; k < node->n_in; k++) {
-            /* The picture a pixel shuffle adds lies on the grid of its first operand. */
+            /* The picture that a pixel shuffle adds lies on the grid of its first operand. */
             widen(extents, node->in[k], extent_before(node, out));
         }
         for (int32_t k = 0; k < node->fused.n_res; k++) {
@@ -134,7 +136,7 @@ static void walk_back(const dv_graph *g, dv_extent *extents) {
     }
 }
 
-/* Live nodes of that op; the grids of what the first of them are of, in `of`. */
+/* Counts the live nodes of that op. `of` receives the grids of the first operands, up to `room` of them. */
 static int64_t find_shared(const dv_graph *g, const dv_grid *grids, dv_op op, dv_grid *of, int64_t room) {
     int64_t count = 0;
     for (int64_t i = 0; i < g->n_nodes; i++) {
@@ -150,8 +152,8 @@ static int64_t find_shared(const dv_graph *g, const dv_grid *grids, dv_op op, dv
     return count;
 }
 
-/* Tiles share means, or statistics of norms, where there are few and nothing else sees all; then what they are of has to be as
- * exact as the output. */
+/* Tiles share means or the statistics of norms if these are few and no other op needs the whole picture. The operands
+ * of the means and norms then must be as exact as the output. */
 static void find_statistics(const dv_graph *g, const dv_grid *grids, dv_extent *extents, dv_reach *result) {
     const int64_t means = find_shared(g, grids, DV_OP_MEAN, result->means, DV_MEANS);
     const int64_t norms = find_shared(g, grids, DV_OP_GROUP_NORM, result->norms, DV_NORMS);
@@ -211,7 +213,7 @@ static uint64_t elements(dv_shape s) {
     return times(times((uint64_t)s.n, (uint64_t)s.h), times((uint64_t)s.w, (uint64_t)s.c));
 }
 
-/* ---- flops_<...> of ops.def; what costs little counts nothing ---- */
+/* ---- flops_<...> of ops.def; cheap ops count as nothing ---- */
 
 static uint64_t flops_nothing(const dv_graph *g, const dv_node *node) {
     (void)g;
@@ -223,7 +225,7 @@ static uint64_t flops_depthwise(const dv_graph *g, const dv_node *node) {
     return times(2u * elements(dv_shape_of(g, node->out)), (uint64_t)node->kh * (uint64_t)node->kw);
 }
 
-/* Every result is the sum of as many products as in[0] has channels. */
+/* Every result is a sum of as many products as in[0] has channels. */
 static uint64_t flops_product(const dv_graph *g, const dv_node *node) {
     return times(2u * elements(dv_shape_of(g, node->out)), (uint64_t)dv_shape_of(g, node->in[0]).c);
 }

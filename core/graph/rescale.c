@@ -1,8 +1,8 @@
-/* rescale.c - room for F16. Some autoencoders (SDXL's) let the sums that run past their blocks grow beyond 65504. What a
- * group norm reads may be of any scale, though, if its eps is of the same; so those sums, and other values that group
- * norms read, are kept times a power of two. What makes them gets smaller weights and biases, convolutions that read them
- * to make other values larger ones; additions and upsampling change nothing. With a power of two the mantissas stay what
- * they were. */
+/* rescale.c - keeps values within the range of F16. In some autoencoders (SDXL's) the residual sums grow beyond 65504.
+ * A group norm ignores the scale of its input if eps has the same scale. Therefore those sums, and other values that
+ * group norms read, are stored times a power of two. Convolutions that compute such values get smaller weights and
+ * biases. Convolutions that read them but compute others get larger weights. Additions and upsampling stay unchanged.
+ * A power of two leaves the mantissas unchanged. */
 #include <math.h>
 
 #include "core/graph/graph_priv.h"
@@ -10,13 +10,13 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-/* Sums of many blocks and what convolutions make of them, 3e5 in SDXL's decoder; what one convolution makes of normalised
- * values. */
+/* SUM: for sums of many blocks (3e5 in SDXL's decoder) and convolutions of them. SINGLE: for one convolution of
+ * normalised values. */
 enum { SUM_EXPONENT = -6, SINGLE_EXPONENT = -4 };
 
-typedef struct value { /* values that must have the same scale form a group, named after one of them */
+typedef struct value { /* values that need the same scale form a group, named after one member */
     dv_value group;
-    /* of the group, under its name: */
+    /* properties of the group, stored at that member: */
     bool fixed, normalised, summed;
     int32_t exponent;
 } value;
@@ -33,7 +33,8 @@ static void join(value *values, dv_value a, dv_value b) {
     values[find(values, a)].group = find(values, b);
 }
 
-/* Frames too: all slices of a clip are to have the same scales, also the first, whose frames part. */
+/* Frame ops keep the scale, too. All slices of a clip need the same scales, including the first, whose frames are
+ * taken apart. */
 static bool keeps_scale(dv_op op) {
     return op == DV_OP_ADD || op == DV_OP_UPSAMPLE || op == DV_OP_TAKE_FRAMES || op == DV_OP_JOIN_FRAMES;
 }
@@ -50,7 +51,7 @@ static void make_groups(const dv_graph *g, value *values) {
     }
 }
 
-/* What the nodes ask of the groups they read and make. */
+/* Collects the requirements of nodes on the groups of their operands and results. */
 static void look(const dv_graph *g, value *values) {
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
@@ -71,7 +72,7 @@ static void look(const dv_graph *g, value *values) {
     values[find(values, g->output)].fixed = true;
 }
 
-/* What a convolution makes of sums is as large as they are. */
+/* A convolution of sums gets the exponent of sums, since its results are as large. */
 static void choose(const dv_graph *g, value *values) {
     for (int64_t i = 0; i < g->n_values; i++) {
         if (!values[i].fixed && values[i].normalised) {

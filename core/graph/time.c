@@ -1,6 +1,6 @@
-/* time.c - builders of what clips add. A convolution over time is one over space that reads several frames side by
- * side in its channels: those are no copy, plan/memory.c lets them lie so. Frames before a slice of a clip are the state that
- * the slice before left. */
+/* time.c - builders of ops for clips. A convolution over time is a convolution over space that reads several frames
+ * side by side in its channels. No copy is needed: plan/memory.c places frames accordingly. The frames before a slice
+ * of a clip are the state that the previous slice left. */
 #include "core/graph/graph_priv.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { MAX_NAME = 256, MOST_FRAMES = 64 };
 
-/* A picture and nothing else: what lies before it is known. */
+/* A single picture: all frames before it are repetitions of it, or zeros. */
 static bool is_alone(const dv_graph *g, dv_value x) {
     return dv_shape_of(g, x).n == 1 && !g->continues && !g->keeps;
 }
@@ -25,8 +25,10 @@ static dv_value append_frames(dv_graph *g, dv_value x, const dv_time *time) {
     const int64_t rest = shape.n + time->lead - time->frames;
     if (rest < 0 || rest % time->step != 0) {
         return dv_graph_fail(
-            g, dv_fail(DAVY_E_SHAPE, "a clip's slice of %d frames, %d before it, does not suit windows of %d every %d",
-                       (int)shape.n, (int)time->lead, (int)time->frames, (int)time->step));
+            g,
+            dv_fail(DAVY_E_SHAPE,
+                    "a clip's slice of %d frames with %d before it does not divide into windows of %d frames every %d",
+                    (int)shape.n, (int)time->lead, (int)time->frames, (int)time->step));
     }
     shape.n = rest / time->step + 1;
     shape.c *= time->frames;
@@ -50,7 +52,8 @@ static bool frames_possible(dv_graph *g, const char *label, int64_t frames, int6
     return true;
 }
 
-/* Every window ends `step` after the one before; the first where the slice does, or a clip begins. */
+/* Each window ends `step` frames after the previous one. The first window ends at the first frame of a clip, or where
+ * a continued slice completes a step. */
 static dv_value causal(dv_graph *g, dv_value x, int32_t frames, int32_t step, dv_before before) {
     const int32_t keep = (int32_t)dv_max(frames - step, 0);
     const dv_time time = {
@@ -101,8 +104,9 @@ dv_value dv_take_frames(dv_graph *g, dv_value x, int64_t first, int64_t count) {
     }
     dv_shape shape = dv_shape_of(g, x);
     if (first < 0 || count < 1 || first > shape.n - count) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "take_frames: %lld frames from %lld on are not among %lld",
-                                        (long long)count, (long long)first, (long long)shape.n));
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_SHAPE, "take_frames: %lld frames from frame %lld on are not possible in a clip of %lld",
+                       (long long)count, (long long)first, (long long)shape.n));
     }
     if (count == shape.n) {
         return x;
@@ -118,8 +122,8 @@ dv_value dv_take_frames(dv_graph *g, dv_value x, int64_t first, int64_t count) {
 
 dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count) {
     if (dv_graph_ok(g) && (count < 1 || count > DV_MAX_INPUTS)) {
-        return dv_graph_fail(
-            g, dv_fail(DAVY_E_INTERNAL, "join_frames: %d operands, at most %d", (int)count, DV_MAX_INPUTS));
+        return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "join_frames: %d operands given, at most %d are possible",
+                                        (int)count, DV_MAX_INPUTS));
     }
     dv_shape shape = {0, 0, 0, 0};
     for (int32_t i = 0; i < count; i++) {
@@ -141,7 +145,7 @@ dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count) {
 
 /* ---- convolutions ---- */
 
-/* What becomes of the taps of a stored weight [o, i, frames, k, k]. */
+/* How a stored weight [o, i, frames, k, k] is laid out. */
 typedef enum tap_use { TAPS_SIDE_BY_SIDE, TAPS_SUMMED, TAPS_LAST, TAPS_APART } tap_use;
 
 typedef struct taps {
@@ -200,7 +204,7 @@ static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const taps *t,
     return dv_param_derived(g, label, &from, 4, shape);
 }
 
-/* That of the last tap's results: zeros for the others'. */
+/* The bias belongs to the last tap's results; the other taps' results get zeros. */
 static davy_result derive_last_bias(const dv_tensors *weights, const dv_derivation *from, float *dst) {
     const int64_t before = *(const int64_t *)from->how;
     const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
@@ -226,8 +230,8 @@ static dv_param last_bias(dv_graph *g, const char *name, int64_t c_out, int64_t 
     return dv_param_derived(g, label, &from, 1, &all);
 }
 
-/* The taps of <name>, stored with an axis of time, or, of one frame, as dv_conv has it; `label` is what the node is to be
- * called. */
+/* The parameters of <name>, stored with a time axis, or for one frame as in dv_conv. `label` receives the node's
+ * label. */
 static void stored_params(dv_graph *g, const char *name, const taps *how, const dv_conv3d_opts *o, dv_conv_opts *conv,
                           char label[MAX_NAME]) {
     const int64_t k = o->k;
@@ -259,15 +263,16 @@ static dv_conv3d_opts completed(const dv_conv3d_opts *opts) {
     return o;
 }
 
-enum { FEW = 8 }; /* channels of a result */
+enum { FEW = 8 }; /* channels; fewer results than this may be kept instead of frames */
 
-/* So few results that all taps' together are fewer than what they are made of: those are kept instead of frames. */
+/* True if the results of all taps together are fewer than the input channels. Then these results are kept instead of
+ * frames. */
 static bool keeps_results(const dv_conv3d_opts *o, int64_t c_in, int64_t c_out) {
     return o->frames > 1 && o->step == 1 && !o->derived && c_out < FEW && o->frames * c_out <= c_in;
 }
 
-/* Every frame's share in those that follow it is there when it has been read: of the frame t behind it that of tap
- * frames - 1 - t. */
+/* The convolution computes each frame's contributions to the frames that follow it. The frame t before the current one
+ * contributes through tap frames - 1 - t. */
 static dv_value sum_taps(dv_graph *g, dv_value all, const dv_conv3d_opts *o, int64_t c_out) {
     dv_value sum = dv_slice(g, all, (o->frames - 1) * c_out, c_out);
     for (int32_t t = 1; t < o->frames; t++) {

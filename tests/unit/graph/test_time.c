@@ -307,8 +307,8 @@ static void test_refusals(void) {
     dv_tensors *t = weights_causal();
     check_refused(t, 4, uneven, "4 frames");
     check_refused(t, 3, odd_pool, "3 frames");
-    check_refused(t, 4, too_many, "4 frames from 1");
-    check_refused(t, 4, nothing, "0 frames from 1");
+    check_refused(t, 4, too_many, "4 frames from frame 1 on");
+    check_refused(t, 4, nothing, "0 frames from frame 1 on");
     check_refused(t, 4, missing, "'nowhere.weight' is missing");
     check_refused(t, 4, misshapen, "[16,3,3,3,3]");
     check_refused(t, 4, split, "3 frames");
