@@ -1,7 +1,6 @@
-/* arena.c - offline packing of intervals: largest block first, each into the tightest gap that the blocks already
- * placed leave open during its life. Largest first because a late large block would have to go on top of everything;
- * the tightest gap because it keeps the wide ones for the blocks that need them. Where that is too much, other orders of the
- * largest are tried. */
+/* arena.c - offline packing of intervals. The largest block comes first, because a late large block would have to go
+ * on top of all others. Each block goes into the smallest gap that fits among the blocks alive at the same time; wide
+ * gaps stay free for larger blocks. If the result exceeds `enough`, other orders of the largest blocks are tried. */
 #include "core/plan/arena.h"
 
 #include "core/base/error.h"
@@ -12,8 +11,8 @@ enum { TRIES = 400 };
 typedef struct packer {
     dv_block *blocks;
     int64_t count;
-    int64_t *order;  /* by size, largest first */
-    int64_t *placed; /* by offset */
+    int64_t *order;  /* indices of blocks, largest first */
+    int64_t *placed; /* indices of placed blocks by offset */
     int64_t n_placed;
 } packer;
 
@@ -44,7 +43,8 @@ static uint64_t room_of(const dv_block *b) {
     return dv_align_up(b->bytes, DV_ARENA_ALIGN);
 }
 
-/* Walks the neighbours of b in time, upwards, and keeps the smallest gap that is large enough. */
+/* Walks upwards through the placed blocks that are alive together with b. Returns the start of the smallest gap that
+ * fits. */
 static uint64_t best_offset(const packer *p, const dv_block *b) {
     uint64_t end = 0;
     uint64_t best = UINT64_MAX;
@@ -82,7 +82,7 @@ static bool sizes_fit(const dv_block *blocks, int64_t count) {
     return true;
 }
 
-/* The first `count` of the order; returns what they take. */
+/* Packs the first `count` blocks of the order; returns the bytes they take. */
 static uint64_t pack(packer *p, int64_t count) {
     uint64_t top = 0;
     p->n_placed = 0;
@@ -108,7 +108,7 @@ static void move_to(packer *p, int64_t from, int64_t to) {
     p->order[to] = block;
 }
 
-/* One large block earlier or later, as long as that does not make it worse. */
+/* Moves one large block at a time to another place in the order. A move that makes the arena larger is undone. */
 static void improve(packer *p, uint64_t enough, uint64_t *total) {
     int64_t large = 0;
     uint32_t random = 1;
@@ -133,7 +133,9 @@ static void improve(packer *p, uint64_t enough, uint64_t *total) {
 
 davy_result dv_arena_pack(dv_block *blocks, int64_t count, uint64_t enough, uint64_t *total) {
     if (!sizes_fit(blocks, count)) {
-        return dv_fail(DAVY_E_SHAPE, "the picture is too large: its intermediate results exceed the address space");
+        return dv_fail(
+            DAVY_E_SHAPE,
+            "the picture is too large: its intermediate results exceed the address space; use a smaller tile");
     }
     packer p = {.blocks = blocks, .count = count};
     p.order = dv_calloc((uint64_t)count + 1, sizeof *p.order);

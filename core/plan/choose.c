@@ -1,4 +1,4 @@
-/* choose.c - which kernel computes a step, and what it then takes: time, scratch. */
+/* choose.c - chooses the kernel of a step, and estimates its time and scratch. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -9,13 +9,14 @@ static bool is_conv(const char *op) {
     return strcmp(op, "conv2d") == 0;
 }
 
-/* Of frames transformed for Winograd's, f16 whatever is stored otherwise. */
+/* Winograd reads transformed frames, which are always f16. */
 static bool is_winograd(const char *op) {
     return strcmp(op, "conv2d_winograd") == 0 || strcmp(op, "conv2d_winograd_band") == 0;
 }
 
-/* A 1x1 mix of f32 pictures (luma, a latent's quantisation) stays f32: it costs nothing and must not band. On a CPU in INT8
- * all pictures are f32; there kernels want 32 channels, and a test picture tells the rest. */
+/* A 1x1 convolution of f32 pictures (luma, a latent's quantisation) stays f32: it costs almost nothing, and 16 bits
+ * would cause banding. On a CPU with INT8 all pictures are f32. There kernels require 32 channels, and a test picture
+ * decides which layers use INT8. */
 static dvk_dtype compute_of(const dv_plan_options *options, const char *op, const dvk_args *args) {
     const dvk_conv2d_args *a = &args->conv;
     const bool mix = is_conv(op) && a->kh == 1 && a->x.dtype == DVK_F32 && a->y.dtype == DVK_F32;
@@ -23,9 +24,10 @@ static dvk_dtype compute_of(const dv_plan_options *options, const char *op, cons
     return mix && !integers ? DVK_F32 : options->compute;
 }
 
-/* ---- the CPU's ---- */
+/* ---- CPU ---- */
 
-/* A lean kernel keeps weights at most twice as large as f32 has them: the direct ones do, Winograd's do not. */
+/* A lean kernel's packed weights take at most twice the bytes of f32 weights. That holds for direct kernels, not for
+ * Winograd. */
 static bool is_lean(const dvk_kernel *k, const dvk_conv2d_args *a) {
     return k->packed_bytes == NULL ||
            k->packed_bytes(a) <= 2 * sizeof(float) * (size_t)(a->x.c * a->y.c * a->kh * a->kw) + 4096;
@@ -49,7 +51,7 @@ static const dvk_kernel *choose_lean(const dv_plan_options *options, const char 
     return best;
 }
 
-/* The cheapest with products of 8-bit integers; NULL: none takes this. */
+/* The cheapest kernel with 8-bit integer products; NULL: none supports these arguments. */
 static const dvk_kernel *choose_int8(const dv_plan_options *options, const char *op, const dvk_args *args) {
     const dvk_kernel *best = NULL;
     for (int32_t i = 0; i < dvk_kernel_count; i++) {
@@ -70,7 +72,7 @@ static const dvk_kernel *choose_cpu(const dv_plan_options *options, const char *
                                           : dvk_choose(op, args, options->cpu, compute);
 }
 
-/* ---- CUDA's ---- */
+/* ---- CUDA ---- */
 
 static uint32_t computes_bit(dvk_dtype compute) {
     return compute == DVK_F16    ? DVK_COMPUTES_F16
@@ -81,7 +83,8 @@ static uint32_t computes_bit(dvk_dtype compute) {
                                  : DVK_COMPUTES_F32;
 }
 
-/* TF32 and eight bits are wishes: what has no kernel for them, or a faster one, computes in the type that is stored. */
+/* TF32 and 8 bits are optional. If no kernel has them, or another kernel is faster, the step computes in the stored
+ * type. */
 static dvk_dtype plainer(const dv_plan_options *options, dvk_dtype compute) {
     return compute == DVK_TF32 ? DVK_F32 : dv_is_8bit(compute) ? dv_plain_of_int8(options) : compute;
 }
@@ -137,7 +140,7 @@ davy_result dv_choose_failed(const dv_plan_options *options, const char *op, con
                    (int)(options->caps->sm % 10));
 }
 
-/* Without a kernel's own estimate: memory at 4 GB/s, arithmetic at 4 GFLOP/s. */
+/* If a kernel has no estimate of its own: memory at 4 GB/s and arithmetic at 4 GFLOP/s. */
 void dv_step_measure(dv_step *s, const dv_plan_options *options, uint64_t *scratch) {
     const dvk_kernel *cpu = s->kernel.cpu;
     const dvk_cuda_kernel *cuda = s->kernel.cuda;

@@ -1,5 +1,6 @@
-/* cuda_node.h - what a CUDA kernel computes along with a node's own op: a table beside a plan's graph, an entry for each of its
- * nodes. The passes of fuse_cuda.h fill it in, placing values and lowering read it; a plan for the CPU has none of this. */
+/* cuda_node.h - a table beside a plan's graph, with one entry per node. It lists the work of other nodes that a CUDA
+ * kernel computes together with the node's own op. The passes of fuse_cuda.h fill it in; placement and lowering read
+ * it. A plan for the CPU leaves it at its defaults. */
 #ifndef DV_PLAN_CUDA_NODE_H
 #define DV_PLAN_CUDA_NODE_H
 
@@ -8,21 +9,23 @@
 struct dv_lowering;
 
 typedef struct dv_cuda_node {
-    int64_t shuffle; /* of a convolution: its result is the pixel shuffle by this; 0: none */
-    bool paired; /* of a depthwise convolution: its result is the product of the channels' two halves, one activated */
-    /* Makes the step of the node and of what it has taken over, the nodes `parts`, which are dead: in[0] is what they begin
-     * with. Each of such steps numbers its parts. NULL: the node's own op. */
+    int64_t shuffle; /* convolution: its result is pixel-shuffled by this factor; 0: no shuffle */
+    /* depthwise convolution: its result is the product of the two halves of its channels, one half activated */
+    bool paired;
+    /* Emits the step of this node and of the dead nodes `parts` that it has absorbed; in[0] is the first part's
+     * operand. Each such function defines the indices of its parts. NULL: only the node's own op. */
     void (*lower)(struct dv_lowering *l);
     int32_t parts[3];
-    dv_value also; /* a second result, which a part made; else DV_NO_VALUE */
-    /* Of convolutions: the factors, made by a mean that is "excite", by which in[0]'s channels are scaled (by way of the
-     * weights), or those of res[0]; DV_NO_VALUE: none. */
+    dv_value also; /* a second result, computed for one of the parts; else DV_NO_VALUE */
+    /* Convolutions: factors that an "excite" node (a mean) computes. `scale` multiplies in[0]'s channels, by scaling
+     * the weights; `res_scale` multiplies res[0]. DV_NO_VALUE: none. */
     dv_value scale, res_scale;
-    dv_param gate_weight, gate_bias; /* gate 3 (kernels/op.h): of the 1x1 convolution that gates the result */
-    /* The width of the pictures whose transform the node makes of in[0] after a prologue, passes on, or, a convolution, reads;
-     * 0: plain ones. */
+    /* gate 3 (kernels/op.h): parameters of the 1x1 convolution that gates the result */
+    dv_param gate_weight, gate_bias;
+    /* Width of the pictures before Winograd's input transform; 0: no transform. A node of frames transforms in[0]
+     * after its prologue. A PAST passes transformed frames on. A convolution reads them. */
     int64_t winograd;
-    int64_t band; /* also: rows of the pictures that are transformed at a time, as the convolution goes on; 0: all */
+    int64_t band; /* in addition: the convolution transforms this many rows at a time; 0: all rows at once */
 } dv_cuda_node;
 
 #endif

@@ -1,7 +1,8 @@
-/* fuse_cuda.c - steps that a CUDA convolution can take over: the pixel shuffle behind it, the product with its result, the
- * statistics of the group norm behind it, and the "store" behind the last one; and the product of the halves of a depthwise
- * convolution's channels. Each saves a pass over the largest pictures of a network. Whether it can depends on the kernel that
- * is chosen, so the arguments are made as they will be, but for the offsets in the arena, and the kernel is asked. */
+/* fuse_cuda.c - lets a CUDA convolution absorb neighbouring steps. These are the pixel shuffle behind it, the product
+ * with its result, the statistics of the group norm behind it, and the final "store". It also fuses the product of the
+ * two halves of a depthwise convolution's channels. Each fusion saves a pass over the largest pictures of a network.
+ * Whether a fusion is possible depends on the kernel. Therefore the arguments are built as in the final plan, except
+ * for arena offsets, and offered to the kernels. */
 #include "core/plan/fuse_cuda.h"
 
 #include <stddef.h>
@@ -10,11 +11,11 @@
 #include "core/plan/choose.h"
 #include "core/plan/lower.h"
 
-enum { STATS_CHUNKS = 512 }; /* pieces of a picture for a step that does nothing but statistics */
+enum { STATS_CHUNKS = 512 }; /* most chunks of a picture in a step that only computes statistics */
 
 /* ---- pixel shuffle ---- */
 
-/* The convolution whose result only this shuffle reads, with nothing between that a shuffle would disturb; -1: none. */
+/* The convolution whose result only this shuffle reads, without an epilogue that a shuffle would disturb; -1: none. */
 static int64_t conv_before(const dv_memory_plan *place, const dv_node *shuffle) {
     const dv_graph *g = place->graph;
     const dv_value v = shuffle->in[0];
@@ -37,7 +38,7 @@ static double cost_of(const dv_lowering *l, const dvk_cuda_kernel *k, const void
     return k->cost != NULL ? k->cost(args, l->options->caps) : 0.0;
 }
 
-/* What the shuffle costs as a step. */
+/* The cost of the shuffle as a step of its own. */
 static double shuffle_cost(const dv_lowering *l, const dv_node *shuffle) {
     dvk_args args = {.resample = {.r = shuffle->r}};
     args.resample.x = dv_view_planned(l->place, shuffle->in[0]);
@@ -70,7 +71,8 @@ static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle
     return DAVY_OK;
 }
 
-/* The convolution makes the shuffle's result, in its place of the order: the skip is there by then. */
+/* The convolution moves to the shuffle's place in the order and computes its result. At that place the skip already
+ * exists. */
 static void take_shuffle(dv_lowering *l, int64_t conv, int64_t at) {
     const dv_graph *g = l->plan->graph;
     const dv_node *shuffle = &g->nodes[at];
@@ -90,8 +92,8 @@ static bool only_adds(const dv_node *add) {
            add->fused.pro_act.kind == DVK_ACT_NONE;
 }
 
-/* Of a convolution that has just taken a shuffle: the addition that alone reads its result, and something of that size
- * besides; -1: none. */
+/* For a convolution that has just absorbed a shuffle: the addition that is its only reader, with an operand of the
+ * same size; -1: none. */
 static int64_t add_behind(const dv_graph *g, int64_t conv) {
     const dv_value v = g->nodes[conv].out;
     if (g->nodes[conv].fused.n_res > 0 || g->values[v].uses != 1 || v == g->output) {
@@ -110,7 +112,7 @@ static dv_value other_of(const dv_node *add, dv_value v) {
     return add->in[0] == v ? add->fused.res[0] : add->in[0];
 }
 
-/* Only kernels made for it can: it saves the addition's three passes. */
+/* Only some kernels support this. It saves the three passes of the addition. */
 static davy_result can_add(dv_lowering *l, int64_t conv, const dv_node *add, bool *yes) {
     const davy_result r = dv_lower_try_conv(l, conv);
     if (r < 0) {
@@ -125,7 +127,7 @@ static davy_result can_add(dv_lowering *l, int64_t conv, const dv_node *add, boo
     return DAVY_OK;
 }
 
-/* In the addition's place of the order: what is added is there by then. */
+/* The convolution moves to the addition's place, where the other operand already exists. */
 static void take_add(dv_lowering *l, int64_t conv, int64_t at) {
     const dv_graph *g = l->plan->graph;
     dv_node *node = &g->nodes[conv];
@@ -171,7 +173,7 @@ static davy_result fuse_shuffles(dv_lowering *l, bool *changed) {
 
 /* ---- products ---- */
 
-/* Nothing follows the node's own result. */
+/* No epilogue follows the node's own op. */
 static bool ends_plain(const dv_node *node) {
     return node->fused.act.kind == DVK_ACT_NONE && node->fused.n_res == 0 && !node->fused.gate &&
            dv_is_one(node->fused.alpha);
@@ -181,15 +183,15 @@ static bool is_live(const dv_node *node, dv_op op) {
     return !node->dead && node->op == op;
 }
 
-/* The live node that makes v, of that op and with one reader; NULL: there is none. */
+/* The live node that computes v, if it has that op and v has one reader; else NULL. */
 static const dv_node *only_for_this(const dv_graph *g, const dv_memory_plan *place, dv_value v, dv_op op) {
     const int64_t k = place->producer[v];
     return k >= 0 && is_live(&g->nodes[k], op) && g->values[v].uses == 1 && v != g->output ? &g->nodes[k] : NULL;
 }
 
-/* ---- factors behind a convolution ---- */
+/* ---- products with a convolution's result ---- */
 
-/* What a convolution's activated result is multiplied with: a value, or a sum of two. */
+/* The other factor of a convolution's activated result: a value, or a sum of two values. */
 typedef struct factor {
     dv_value of[2];
     float beta[2];
@@ -210,7 +212,7 @@ static factor factor_of(const dv_graph *g, const dv_memory_plan *place, dv_value
     return f;
 }
 
-/* Whether one step for the convolution and the product is there, and costs no more than both. */
+/* *yes: a kernel computes convolution and product in one step, and costs no more than the two steps. */
 static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product, const factor *f, bool *yes) {
     const davy_result r = dv_lower_try_conv(l, conv);
     if (r < 0) {
@@ -274,7 +276,7 @@ static davy_result fuse_factor(dv_lowering *l, int64_t at, bool *changed) {
     factor f = factor_of(g, l->place, product->in[0]);
     bool yes = false;
     davy_result r = can_gate(l, k, product, &f, &yes);
-    if (r == DAVY_OK && !yes && f.count > 1) { /* the sum as it is */
+    if (r == DAVY_OK && !yes && f.count > 1) { /* without fusing the sum */
         f = (factor){.of = {product->in[0], DV_NO_VALUE}, .beta = {1.0f, 0.0f}, .count = 1, .sum = -1};
         r = can_gate(l, k, product, &f, &yes);
     }
@@ -285,9 +287,9 @@ static davy_result fuse_factor(dv_lowering *l, int64_t at, bool *changed) {
     return r;
 }
 
-/* ---- a convolution whose result a 1x1 convolution of it gates ---- */
+/* ---- a convolution gated by a 1x1 convolution of its own result ---- */
 
-/* Of a 1x1 convolution with gate 2: which of its two residuals is what it reads itself; -1: neither. */
+/* For a 1x1 convolution with gate 2: the index of the residual that is also its input; -1: neither. */
 static int32_t own_residual(const dv_memory_plan *place, const dv_node *gate) {
     const bool gates = dv_reads_plain_1x1(place, gate) && gate->fused.gate == 2 && gate->fused.n_res == 2 &&
                        gate->fused.res[0] != gate->fused.res[1];
@@ -361,7 +363,7 @@ static davy_result fuse_own_gate(dv_lowering *l, int64_t at, bool *changed) {
 
 /* ---- halves of a depthwise convolution's channels ---- */
 
-/* The node whose channels the product's two factors are, the activated ones first; -1: it is not so. */
+/* The depthwise node whose channel halves are the product's two factors, the activated half first; -1: none. */
 static int64_t depthwise_halved(const dv_graph *g, const dv_memory_plan *place, const dv_node *product) {
     const dv_node *gate = only_for_this(g, place, product->in[1], DV_OP_SLICE);
     const dv_node *other = only_for_this(g, place, product->in[0], DV_OP_SLICE);
@@ -433,7 +435,7 @@ davy_result dv_fuse_convs(dv_lowering *l, bool *changed) {
 
 /* ---- group norm ---- */
 
-/* The convolution that makes exactly what is normalised; -1: none. */
+/* The convolution that computes exactly the normalised value; -1: none. */
 static int64_t conv_normalised(const dv_memory_plan *place, const dv_node *norm) {
     const dv_graph *g = place->graph;
     const dv_value v = norm->in[0];
@@ -448,7 +450,7 @@ static int64_t conv_normalised(const dv_memory_plan *place, const dv_node *norm)
     return whole || b->ring ? k : -1;
 }
 
-/* Chunks of a picture that the convolution's kernel would write; 0: it does not. */
+/* Chunks of a picture that the convolution's kernel would write statistics for; 0: it cannot. */
 static int64_t chunks_of(const dv_lowering *l, const dv_node *norm) {
     static float somewhere;
     dvk_args args = l->step.args;
@@ -486,7 +488,7 @@ davy_result dv_fuse_statistics(dv_lowering *l) {
 
 /* ---- store ---- */
 
-/* The last node of all, a convolution that makes the output, whole and in a buffer of its own; -1: there is none. */
+/* The last live node, if it is a convolution that computes the whole output in a buffer of its own; else -1. */
 static int64_t conv_last(const dv_graph *g, const dv_memory_plan *place) {
     const int32_t buffer = place->places[g->output].buffer;
     const int64_t conv = place->producer[g->output];

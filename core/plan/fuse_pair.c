@@ -1,8 +1,10 @@
-/* fuse_pair.c - two convolutions in one step, where a CUDA kernel makes both and what lies between them is not stored, or is
- * read but once: "up_conv" is a transposed one with what is added behind it, and one without padding. "conv_down" is one
- * without padding whose result others read too, and the one of a stride of two that reads it; the first makes both results.
- * "norm_depthwise" is a layer norm, a 1x1 convolution, a depthwise one and, behind the product of its halves, another 1x1
- * one; or a 1x1 and a depthwise convolution with their activations. */
+/* fuse_pair.c - merges two convolutions into one step if a CUDA kernel computes both. The value between them then is
+ * not stored, or is stored but not read again.
+ *   "up_conv"         a transposed convolution with the addition behind it, then one without padding.
+ *   "conv_down"       a convolution without padding whose result others read too, then one of stride 2 that reads it.
+ *                     The first node computes both results.
+ *   "norm_depthwise"  a layer norm, a 1x1 and a depthwise convolution, and another 1x1 behind the product of the
+ *                     halves. Or a 1x1 and a depthwise convolution with their activations. */
 #include <stddef.h>
 
 #include "core/plan/choose.h"
@@ -13,9 +15,9 @@
 
 enum { TAPS = 9 };
 
-/* ---- what both pairs of convolutions ask ---- */
+/* ---- conditions for both pairs of convolutions ---- */
 
-/* Behind it at most an activation that is a slope. */
+/* Its epilogue is at most an activation with one slope, and exactly `residuals` residuals. */
 static bool ends_with_slope(const dv_node *node, int32_t residuals) {
     const dvk_act act = node->fused.act.kind;
     return (act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_LRELU) && node->fused.n_res == residuals &&
@@ -27,7 +29,7 @@ static float slope_of(const dv_node *node) {
     return act == DVK_ACT_NONE ? 1.0f : act == DVK_ACT_RELU ? 0.0f : node->fused.act.slope;
 }
 
-/* k x k over whole windows, as far as they go. */
+/* A k x k convolution without padding. */
 static bool is_valid_conv(const dv_memory_plan *place, const dv_node *node, int32_t k, int32_t stride) {
     const dv_graph *g = place->graph;
     const dv_cuda_node *cuda = dv_cuda_of(place, node);
@@ -41,7 +43,8 @@ static bool is_valid_conv(const dv_memory_plan *place, const dv_node *node, int3
            cuda->scale == DV_NO_VALUE && cuda->res_scale == DV_NO_VALUE && ends_with_slope(node, 0);
 }
 
-/* Whether a node needs sums of the value's pixels, which the kernels of single convolutions write along with it. */
+/* Whether a node needs the value's statistics or channel sums. The kernels of single convolutions write these; the
+ * merged kernels do not. */
 static bool is_summed(const dv_memory_plan *place, dv_value v) {
     const dv_graph *g = place->graph;
     bool yes = false;
@@ -70,7 +73,7 @@ static uint64_t macs_of(const dvk_view *y, int64_t c_in, int64_t taps) {
 
 enum { PART_FIRST };
 
-/* A transposed convolution of 2 x 2, and something as large as its result, which is added behind a bend. */
+/* A 2 x 2 transposed convolution; a residual as large as its result is added behind the activation. */
 static bool is_up_conv(const dv_memory_plan *place, const dv_node *node) {
     const dv_graph *g = place->graph;
     const dv_cuda_node *cuda = dv_cuda_of(place, node);
@@ -81,7 +84,7 @@ static bool is_up_conv(const dv_memory_plan *place, const dv_node *node) {
            dv_shape_of(g, node->fused.res[0]).h == dv_shape_of(g, node->out).h;
 }
 
-/* The first of two whose second is node k; -1: it is none. */
+/* The first convolution of an up_conv whose second is node k; -1: none. */
 static int64_t first_of_up(const dv_memory_plan *place, int64_t k) {
     const dv_graph *g = place->graph;
     const dv_node *node = &g->nodes[k];
@@ -128,7 +131,7 @@ static void lower_up_conv(dv_lowering *l) {
     dv_lower_commit(l, "up_conv", &a->x, &a->y, 2 * macs);
 }
 
-/* The second node makes both convolutions, and reads what the first one read. */
+/* The second node computes both convolutions, from the operand of the first. */
 static void take_up(dv_lowering *l, int64_t first, int64_t second) {
     dv_graph *g = l->plan->graph;
     const dv_node *from = &g->nodes[first];
@@ -159,7 +162,7 @@ static void fuse_up_convs(dv_lowering *l, bool *changed) {
 
 enum { PART_SECOND, PARITIES = 4 };
 
-/* The first of two whose second is node k; -1: it is none. */
+/* The first convolution of a conv_down whose second is node k; -1: none. */
 static int64_t first_of_down(const dv_memory_plan *place, int64_t k) {
     const dv_graph *g = place->graph;
     const dv_node *node = &g->nodes[k];
@@ -200,7 +203,7 @@ static void lower_conv_down(dv_lowering *l) {
     dv_lower_commit(l, "conv_down", &a->x, &a->y, 2 * macs);
 }
 
-/* The first node makes both convolutions: the result of the second is there earlier. */
+/* The first node computes both convolutions, so the second's result exists earlier. */
 static void take_down(dv_lowering *l, int64_t first, int64_t second) {
     dv_graph *g = l->plan->graph;
     dv_cuda_node *cuda = &l->cuda[first];
@@ -229,13 +232,13 @@ static void fuse_conv_downs(dv_lowering *l, bool *changed) {
 
 /* ---- norm_depthwise ---- */
 
-enum { PART_NORM, PART_IN, PART_DEPTHWISE }; /* no norm: -1 */
+enum { PART_NORM, PART_IN, PART_DEPTHWISE }; /* PART_NORM is -1 without a norm */
 
 static bool ends_with(const dv_node *node, dvk_act act) {
     return node->fused.act.kind == act && node->fused.n_res == 0 && !node->fused.gate && dv_is_one(node->fused.alpha);
 }
 
-/* Norm, if there is one, and 1x1 convolution ahead of depthwise node `at`. */
+/* Finds the optional norm and the 1x1 convolution ahead of depthwise node `at`. */
 static bool find_parts(const dv_memory_plan *place, int64_t at, int32_t *parts) {
     const dv_graph *g = place->graph;
     const dv_cuda_node *cuda = &place->cuda[at];
@@ -261,12 +264,12 @@ static bool find_parts(const dv_memory_plan *place, int64_t at, int32_t *parts) 
            (cuda->paired || ends_with(depthwise, DVK_ACT_NONE));
 }
 
-/* What the first of them reads. */
+/* The operand of the first part. */
 static dv_value start_of(const dv_graph *g, const int32_t *parts) {
     return g->nodes[parts[parts[PART_NORM] >= 0 ? PART_NORM : PART_IN]].in[0];
 }
 
-/* The 1x1 convolution that alone reads a product of halves and at most adds one value; -1: none. */
+/* The 1x1 convolution that is the only reader of a product of halves and adds at most one value; -1: none. */
 static int64_t mix_behind(const dv_memory_plan *place, int64_t depthwise) {
     const dv_graph *g = place->graph;
     const dv_value v = g->nodes[depthwise].out;

@@ -1,7 +1,7 @@
-/* fuse_se.c - squeeze and excitation: a picture times what two small layers make of its channels' means. On CUDA the
- * convolution that makes the picture sums its channels, and what reads the product reads the picture: a convolution with
- * weights that "excite" has scaled, or an addition behind a shuffle with factors of its own. No pass over the picture is
- * left. */
+/* fuse_se.c - squeeze and excitation: a picture times factors that two small layers compute from its channels' means.
+ * On CUDA the convolution that computes the picture also sums its channels. The readers of the product read the
+ * picture itself. One is a convolution with weights that "excite" has scaled. The other may be an addition behind a
+ * shuffle; it applies the factors to its residual. No separate pass over the picture remains. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -14,12 +14,12 @@
 #define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
 enum { PART_IN, PART_OUT };   /* of a mean's `parts`: the two layers */
-enum { MOST_CHANNELS = 256 }; /* numbers that bf16 has */
+enum { MOST_CHANNELS = 256 }; /* bf16 represents these integers exactly */
 
 typedef struct squeeze {
     int64_t conv, mean, in, out, product;
-    int64_t reader, adder; /* convolution of the product; one that adds it behind a shuffle, or -1 */
-    int64_t cut;           /* node through which the adder sees it; -1: itself */
+    int64_t reader, adder; /* convolution that reads the product; convolution that adds it behind a shuffle, or -1 */
+    int64_t cut;           /* crop between product and adder; -1: none */
     dv_value x, y;
 } squeeze;
 
@@ -32,7 +32,7 @@ static bool is_product(const dv_graph *g, const dv_node *node) {
            ends_with(node, DVK_ACT_NONE) && !node->fused.gate && dv_is_one(node->fused.alpha);
 }
 
-/* From the product back to the picture and to what makes it. */
+/* Walks from the product back to the picture and the convolution that computes it. */
 static bool find_squeeze(const dv_memory_plan *place, int64_t at, squeeze *s) {
     const dv_graph *g = place->graph;
     const dv_node *product = &g->nodes[at];
@@ -60,7 +60,7 @@ static bool adds(const dv_node *node, dv_value v) {
     return (node->fused.n_res > 0 && node->fused.res[0] == v) || (node->fused.n_res > 1 && node->fused.res[1] == v);
 }
 
-/* A convolution that takes the product as it is, and that with weights that were given. */
+/* A convolution that reads the product without a prologue, with stored weights. */
 static bool reads_plainly(const dv_memory_plan *place, const dv_node *node, dv_value y) {
     const dv_cuda_node *cuda = dv_cuda_of(place, node);
     return node->op == DV_OP_CONV2D && node->in[0] == y && !adds(node, y) && cuda->lower == NULL && !node->phased &&
@@ -83,7 +83,7 @@ static bool reads(const dv_node *node, dv_value v) {
     return yes && !node->dead;
 }
 
-/* The only node that reads v; -1: there are others, or none. */
+/* The only node that reads v; -1: none, or several. */
 static int64_t only_reader(const dv_graph *g, dv_value v) {
     int64_t found = -1;
     for (int64_t k = 0; k < g->n_nodes && v != g->output && g->values[v].uses == 1; k++) {
@@ -92,7 +92,8 @@ static int64_t only_reader(const dv_graph *g, dv_value v) {
     return found;
 }
 
-/* All readers of the product: one convolution, and at most one that adds it, or a part of it. */
+/* Finds the readers of the product: one convolution, and at most one that adds it or a crop of it. False if there are
+ * others. */
 static bool find_readers(const dv_memory_plan *place, squeeze *s) {
     const dv_graph *g = place->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -114,7 +115,7 @@ static bool find_readers(const dv_memory_plan *place, squeeze *s) {
     return s->reader >= 0 && g->values[s->y].uses == 1 + (s->adder >= 0);
 }
 
-/* Rows of sums that the convolution's kernel would write; 0: it does not. */
+/* Rows of channel sums that the convolution's kernel would write; 0: it cannot. */
 static int64_t rows_of(dv_lowering *l, int64_t conv) {
     if (dv_lower_try_conv(l, conv) < 0) {
         return 0;
@@ -124,7 +125,7 @@ static int64_t rows_of(dv_lowering *l, int64_t conv) {
     return k != NULL && k->sums_chunks != NULL ? k->sums_chunks(&args, l->options->caps) : 0;
 }
 
-/* The kernel of a convolution whose weights are to be scaled, and what it is told; NULL: they cannot be. */
+/* The kernel of the convolution `reader` and its arguments, if it can read scaled weights; else NULL. */
 static const dvk_cuda_kernel *scalable(dv_lowering *l, int64_t reader, dvk_args *args) {
     if (dv_lower_try_conv(l, reader) < 0) {
         return NULL;
@@ -134,7 +135,8 @@ static const dvk_cuda_kernel *scalable(dv_lowering *l, int64_t reader, dvk_args 
     return k != NULL && k->scalable != NULL && k->scalable(args, l->options->caps) ? k : NULL;
 }
 
-/* Of every weight of the reader, its input channel: packed as the weights are, it says where which of them lies. */
+/* A parameter that holds, for every weight of the reader, its input channel. It is packed as the weights are, so it
+ * shows which channel's factor applies where. */
 static dv_param channels_of(dv_graph *g, const dv_node *reader) {
     const dv_param_info *w = &g->params[reader->weight];
     const int64_t taps = w->shape[2] * w->shape[3], count = w->shape[0] * w->shape[1] * taps;
@@ -155,14 +157,14 @@ static dv_param channels_of(dv_graph *g, const dv_node *reader) {
     return p;
 }
 
-/* ---- their places and steps ---- */
+/* ---- buffers and steps ---- */
 
 static bool is_excite(const dv_lowering *l, int64_t k) {
     const dv_node *node = &l->plan->graph->nodes[k];
     return !node->dead && node->op == DV_OP_MEAN && l->cuda[k].lower != NULL;
 }
 
-/* The convolution whose weights are scaled. */
+/* The convolution whose weights this mean scales. */
 static int64_t reader_of(const dv_lowering *l, int64_t mean) {
     const dv_graph *g = l->plan->graph;
     int64_t k = mean + 1;
@@ -173,10 +175,10 @@ static int64_t reader_of(const dv_lowering *l, int64_t mean) {
 }
 
 static davy_result kernel_rejected(const dv_graph *g, int64_t k) {
-    return dv_fail(DAVY_E_INTERNAL, "%s: its kernel takes no scales in the final plan", g->nodes[k].label);
+    return dv_fail(DAVY_E_INTERNAL, "%s: its kernel in the final plan cannot read scaled weights", g->nodes[k].label);
 }
 
-/* What the convolution's kernel writes as it stores the picture. */
+/* The channel sums that the convolution's kernel writes while it stores the picture. */
 static davy_result place_sums(dv_lowering *l, int64_t k) {
     dv_memory_plan *place = l->place;
     const dv_graph *g = l->plan->graph;
@@ -193,7 +195,8 @@ static davy_result place_sums(dv_lowering *l, int64_t k) {
     return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-/* A convolution that scales its weights itself, as "up_conv" does (fuse_pair.c), needs no scaled copy of them. */
+/* Adds the buffers. A convolution that scales its weights itself, such as "up_conv" (fuse_pair.c), needs no scaled
+ * copy of them. */
 static davy_result place_excite(dv_lowering *l, int64_t k) {
     dv_memory_plan *place = l->place;
     dv_norm_place *at = &place->norms[k];
@@ -234,7 +237,7 @@ static void bind_packed(dv_lowering *l, uint32_t field, const dv_weight *w) {
     }
 }
 
-/* Before the step is begun: trying the convolution uses l->step, too. */
+/* Call it before the step is begun: trying the convolution overwrites l->step. */
 static bool weight_of(dv_lowering *l, dv_weight *w) {
     const int64_t mean = l->node, reader = reader_of(l, mean);
     dvk_args args;

@@ -1,5 +1,5 @@
-/* fuse_swin.c - a transformer block's halves, from the layer norm to the residual, where a CUDA kernel of "norm_mlp" or
- * "norm_window" makes one at once. */
+/* fuse_swin.c - merges each half of a transformer block, from the layer norm to the residual, into one step. CUDA must
+ * have a kernel "norm_mlp" or "norm_window" for it. */
 #include <stddef.h>
 
 #include "core/plan/choose.h"
@@ -9,9 +9,9 @@
 
 #define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
-enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; of an MLP again PART_IN */ };
+enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; PART_IN again for an MLP */ };
 
-/* Layer norm and 1x1 convolution that make v for so many readers. */
+/* Finds the layer norm and the 1x1 convolution that compute v for `readers` readers. */
 static bool find_in(const dv_memory_plan *place, dv_value v, int32_t readers, dvk_act act, int32_t *parts) {
     const dv_graph *g = place->graph;
     const int64_t in = dv_behind(place, v, readers);
@@ -28,7 +28,8 @@ static bool find_in(const dv_memory_plan *place, dv_value v, int32_t readers, dv
     return true;
 }
 
-/* The attention's queries, keys and values are a third each of what one convolution makes. */
+/* The value whose thirds are the attention's queries, keys and values; DV_NO_VALUE: they are not thirds of one
+ * value. */
 static dv_value thirds_of(const dv_memory_plan *place, const dv_node *attention) {
     const dv_graph *g = place->graph;
     dv_value whole = DV_NO_VALUE;
@@ -44,7 +45,7 @@ static dv_value thirds_of(const dv_memory_plan *place, const dv_node *attention)
     return dv_shape_of(g, whole).c == 3 * dv_shape_of(g, attention->in[0]).c ? whole : DV_NO_VALUE;
 }
 
-/* What leads to the 1x1 convolution `last`. */
+/* Finds the nodes that lead to the 1x1 convolution `last`. */
 static bool find_parts(const dv_memory_plan *place, const dv_node *last, int32_t *parts) {
     const dv_graph *g = place->graph;
     const int64_t k = dv_behind(place, last->in[0], 1);
@@ -66,13 +67,13 @@ static bool is_window(const dv_graph *g, const int32_t *parts) {
     return g->nodes[parts[PART_MIDDLE]].op == DV_OP_WINDOW_ATTENTION;
 }
 
-/* Queries and keys have the same square window. */
+/* Queries and keys have the same square window, and the frame is the picture. */
 static bool is_plain_window(const dv_window *w, dv_shape s) {
     return w->w == w->h && w->keys_h == w->h && w->keys_w == w->w && w->padded_h == s.h && w->padded_w == s.w &&
            (w->cut_y == 0 || w->cut_y == w->shift_y) && (w->cut_x == 0 || w->cut_x == w->shift_x);
 }
 
-/* All but views, pointers and the norm. */
+/* Fills in all but views, pointers and the norm. */
 static void fill(const dv_graph *g, const int32_t *parts, dvk_args *args) {
     const dv_node *middle = &g->nodes[parts[PART_MIDDLE]];
     const int64_t wide = g->params[g->nodes[parts[PART_IN]].weight].shape[0];
@@ -147,7 +148,7 @@ static void bind_views(dv_lowering *l, dvk_view *x, dvk_view *y, dvk_view *res) 
     }
 }
 
-/* The step of a half. */
+/* Emits the step of one half. */
 static void lower_half(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);

@@ -1,11 +1,11 @@
-/* fuse_winograd.c - convolutions over time that read their frames transformed along the width, as "conv2d_winograd" has it:
- * half of the products, 1.5 times the memory of frames. What made a frame, a norm or an activation, is applied as the
- * node of frames transforms it. What is decided depends on nothing that differs from slice to slice of a clip: the state
- * between them is f16 where it is so, and its frames are plain.
+/* fuse_winograd.c - convolutions over time that read frames after Winograd's input transform along the width
+ * ("conv2d_winograd"). That halves the products and takes 1.5 times the memory of frames. The node of frames applies
+ * the preceding norm or activation as it transforms. The decisions depend on nothing that differs between slices of a
+ * clip. Between slices the state of transformed frames is f16 and plain (untransformed).
  *
- * The largest pictures may be transformed in bands of rows, between the steps of the convolution that reads them: what is
- * half as large again then never exists as a whole. The bits are the same, as a band is a part of the same tiles, and what is
- * kept from slice to slice lies in the same places, so that slices with and without bands may follow each other. */
+ * The largest pictures may be transformed in bands of rows, between the steps of the convolution that reads them. Then
+ * the transformed picture, 1.5 times as large, never exists as a whole. The results are bit-identical, since a band
+ * consists of the same tiles. The state has the same layout, so slices with and without bands may follow each other. */
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/plan/choose.h"
@@ -14,26 +14,27 @@
 #include "kernels/dtype.h"
 
 enum { FEWEST_BANDS = 6, MOST_BANDS = 16 };
-#define WORTH_LESS_MEMORY 1.03 /* times the cost */
+#define WORTH_LESS_MEMORY 1.03 /* most relative cost of a smaller band */
 
 typedef struct candidate {
-    int64_t node;        /* of frames, or the first of a ring's windows */
-    double gain;         /* ns; 0: nothing, or it cannot be done */
-    uint64_t more;       /* bytes that its frames take when they are transformed */
-    uint64_t weights;    /* and the convolution's weights */
-    double before;       /* ns that the frames before the slice take, which the slice before has transformed, too */
-    int64_t first, last; /* nodes where the frames are alive */
+    int64_t node;     /* node of frames, or the first window of a ring */
+    double gain;      /* ns saved; 0: none, or not possible */
+    uint64_t more;    /* bytes that transformed frames take in addition */
+    uint64_t weights; /* bytes that the convolution's transformed weights take in addition */
+    /* ns to transform the frames before the slice, which the previous slice has transformed already */
+    double before;
+    int64_t first, last; /* nodes between which the frames are alive */
     bool seen, taken;
-    int64_t band;          /* rows that are transformed at a time; 0: all */
-    uint64_t less, longer; /* bytes that they take less for it, that what they are made of takes longer */
+    int64_t band;          /* rows per band; 0: no bands */
+    uint64_t less, longer; /* bytes saved by bands; bytes of the operand that lives longer for them */
 } candidate;
 
 typedef struct candidates {
     dv_lowering *l;
-    candidate *list; /* of nodes at most as many */
+    candidate *list; /* room for one per node */
     int64_t count;
     uint64_t *live;   /* bytes alive at each node */
-    uint64_t weights; /* of what has been taken */
+    uint64_t weights; /* additional bytes of weights of the candidates taken */
 } candidates;
 
 enum { DV_UNREAD = -1, DV_OTHERS = -2 };
@@ -50,7 +51,7 @@ static bool is_conv(const dv_memory_plan *place, const dv_node *node) {
            cuda->shuffle <= 1 && cuda->winograd == 0 && dv_begins_plain(node);
 }
 
-/* A norm or an activation, and nothing but what a prologue does. */
+/* A norm or an activation without anything that a prologue cannot do. */
 static bool is_prologue(const dv_node *node) {
     const dvk_act act = node->fused.act.kind;
     const bool known = act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_SILU;
@@ -67,7 +68,7 @@ static dv_shape transformed(dv_shape s) {
 
 /* ---- costs ---- */
 
-/* Of one frame, in one piece: of any slice the same. */
+/* The view of one contiguous frame: costs then are the same for every slice. */
 static void make_alone(dvk_view *v) {
     const int64_t octet = v->dtype == DVK_F32 ? 1 : 8;
     v->n = 1;
@@ -95,7 +96,7 @@ static double cost_of(const dv_lowering *l, const char *op, dvk_args *args) {
     return k == NULL || k->cost == NULL ? 1e30 : k->cost(args, l->options->caps);
 }
 
-/* Of the convolution and of what leads to a frame that it reads, `raw`. */
+/* The cost of the convolution and of the norm or activation on `raw` that leads to a frame. */
 static double plain_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
     dvk_args args = {.conv = *conv};
     dvk_args apply = {.pointwise = {.epi.alpha = 1.0f, .pro.act = DVK_ACT_SILU}};
@@ -123,7 +124,7 @@ static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_con
     return k != NULL ? k->packed_bytes(&args) : 0;
 }
 
-/* Of a frame. */
+/* Sets gain, before and weights of a candidate, per frame. */
 static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidate *c) {
     const davy_result r = dv_lower_try_conv(l, conv);
     if (r < 0 || l->step.args.conv.x.dtype == DVK_F32) {
@@ -148,7 +149,7 @@ static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidat
 
 /* ---- frames ---- */
 
-/* The next node of the same ring's windows from k on, or the only one of frames; n_nodes: none. */
+/* The next window of the same ring from node k on, or for FRAMES the node itself; n_nodes: none. */
 static int64_t next_window(const dv_graph *g, const dv_node *of, int64_t k) {
     for (; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
@@ -160,7 +161,8 @@ static int64_t next_window(const dv_graph *g, const dv_node *of, int64_t k) {
     return k;
 }
 
-/* The convolution that alone reads such frames, but for the past behind them; DV_UNREAD; DV_OTHERS: there is another reader. */
+/* The convolution that is the only reader of these frames, apart from the ring's next PAST. DV_UNREAD: no reader;
+ * DV_OTHERS: other readers. */
 static int64_t reader_of(const dv_memory_plan *place, const dv_node *frames) {
     const dv_graph *g = place->graph;
     int64_t conv = DV_UNREAD;
@@ -178,7 +180,7 @@ static int64_t reader_of(const dv_memory_plan *place, const dv_node *frames) {
     return uses == 0 ? conv : DV_OTHERS;
 }
 
-/* The frames are made by a node that a prologue can replace, and it has no other reader. */
+/* Whether a prologue can replace the node that computes the frames, and the frames are its only reader. */
 static bool made_by_prologue(const dv_memory_plan *place, const dv_node *frames) {
     const dv_graph *g = place->graph;
     const dv_value x = frames->in[0];
@@ -198,7 +200,7 @@ static bool suits(const dv_memory_plan *place, const dv_node *frames) {
 
 static void take_prologue(dv_graph *g, dv_node *frames, dv_node *maker) {
     const bool norm = maker->op == DV_OP_GROUP_NORM;
-    char *label = frames->label; /* profiles show the step under the name of the norm or activation */
+    char *label = frames->label; /* profiles show the step under the label of the norm or activation */
     frames->label = maker->label;
     maker->label = label;
     g->values[frames->in[0]].uses = 0;
@@ -206,7 +208,7 @@ static void take_prologue(dv_graph *g, dv_node *frames, dv_node *maker) {
     frames->fused.norm = maker->fused.norm;
     frames->fused.norm_of = maker->fused.norm_of;
     frames->fused.pro_act = maker->fused.act;
-    if (norm) { /* its coefficients are still made at its place */
+    if (norm) { /* its coefficients are still computed at its place */
         g->values[maker->in[0]].uses++;
     } else {
         maker->dead = true;
@@ -237,9 +239,9 @@ static void rewrite(dv_lowering *l, int64_t k) {
     }
 }
 
-/* ---- which ---- */
+/* ---- selection ---- */
 
-/* What it gains that all windows of a ring, or a node of frames, that begin with c's are transformed. */
+/* The gain if a node of frames, or all windows of a ring, are transformed; c->node is the first. */
 static davy_result judge(dv_lowering *l, candidate *c) {
     const dv_graph *g = l->plan->graph;
     const int64_t k = c->node;
@@ -268,11 +270,11 @@ static uint64_t value_bytes(const dv_memory_plan *place, dv_value v) {
 
 static void add_live(candidates *s, int64_t first, int64_t last, uint64_t bytes) {
     for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l->place->graph->n_nodes - 1); k++) {
-        s->live[k] += bytes; /* of what is taken away the complement */
+        s->live[k] += bytes; /* the complement (0 - bytes) subtracts */
     }
 }
 
-/* The frames grow, and what the windows are made of no longer lies among them. */
+/* The frames grow, and the windows' operands no longer share their buffer. */
 static void add_candidate(candidates *s, const candidate *c, bool adds) {
     const dv_memory_plan *place = s->l->place;
     const dv_graph *g = place->graph;
@@ -300,7 +302,7 @@ static davy_result list_candidates(candidates *s) {
             const dv_shape plain = dv_shape_of(g, node->out), grown = transformed(plain);
             const uint64_t pixel = block->bytes / (uint64_t)(plain.h * plain.w);
             c.more = pixel * (uint64_t)(grown.h * grown.w - plain.h * plain.w);
-            if (l->options->policy.offload_state) { /* what is kept passes through plain frames */
+            if (l->options->policy.offload_state) { /* the kept frames are copied through a plain buffer */
                 c.more += value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
                           (uint64_t)node->time.lead;
             }
@@ -312,9 +314,9 @@ static davy_result list_candidates(candidates *s) {
     return r;
 }
 
-/* The one that gains most for its bytes and has not been seen; NULL: none. */
+/* The unseen candidate with the largest gain per byte; NULL: none is left. */
 static candidate *next_best(candidates *s) {
-    const bool weights = s->l->options->policy.transform_max_total > 0; /* are what is short */
+    const bool weights = s->l->options->policy.transform_max_total > 0; /* weights are the scarce bytes */
     candidate *best = NULL;
     double most = 0.0;
     for (int64_t i = 0; i < s->count; i++) {
@@ -343,14 +345,14 @@ static bool fits(const candidates *s, const candidate *c) {
            (with == 0 || most_live(s, 0, s->l->place->graph->n_nodes) + s->weights <= with);
 }
 
-/* The gain differs from slice to slice: the search sets transform_min_gain for one of a clip's plans, and gives that plan's
- * plain_rings to all others. */
+/* The gain differs between slices. The search sets transform_min_gain for one of a clip's plans, and uses that plan's
+ * plain_rings for all others. */
 static bool is_worth_it(const candidates *s, const candidate *c) {
     const double worth = s->l->options->policy.transform_min_gain;
     return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;
 }
 
-/* Until the room is full, if there is a bound. */
+/* Takes candidates by gain per byte. A candidate that exceeds a limit is skipped. */
 static void take_candidates(candidates *s) {
     const dv_memory_plan *place = s->l->place;
     for (int64_t i = 0; i < place->n_buffers; i++) {
@@ -373,7 +375,7 @@ static void take_candidates(candidates *s) {
 
 /* ---- bands ---- */
 
-/* Of the convolution in `conv`, in bands of so many rows; 0: that cannot be. */
+/* The cost of the convolution in bands of `rows` rows; 0: not possible. */
 static double bands_cost(const dv_lowering *l, const dvk_conv2d_args *conv, int64_t rows) {
     double cost = 0.0;
     for (int64_t first = 0; first < conv->y.h; first += rows) {
@@ -388,7 +390,7 @@ static double bands_cost(const dv_lowering *l, const dvk_conv2d_args *conv, int6
     return cost;
 }
 
-/* Of half the largest pictures' width and height or more: what is smaller takes little. */
+/* Whether the picture has at least a quarter of the largest one's pixels. Bands of smaller ones would save little. */
 static bool is_large(const dv_graph *g, dv_shape s) {
     int64_t most = 0;
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -400,7 +402,7 @@ static bool is_large(const dv_graph *g, dv_shape s) {
     return 4 * s.h * s.w >= most;
 }
 
-/* As few rows as hardly cost more than those that the kernel is fastest with; 0: all at once. */
+/* The smallest number of rows whose cost is at most WORTH_LESS_MEMORY times the lowest cost; 0: no bands. */
 static int64_t best_band(const dv_lowering *l, const dvk_conv2d_args *conv) {
     const int64_t least = dv_max(conv->y.h / MOST_BANDS, 1), most = conv->y.h / FEWEST_BANDS;
     double best = 0.0;
@@ -441,13 +443,13 @@ static davy_result find_band(candidates *s, candidate *c) {
     return r;
 }
 
-/* The frames shrink, and what they are made of lives as long as they do. */
+/* With bands the frames shrink, and their operand lives as long as they do. */
 static void add_band(candidates *s, const candidate *c, bool adds) {
     add_live(s, c->first, c->last, adds ? 0 - c->less : c->less);
     add_live(s, c->last, c->last, adds ? c->longer : 0 - c->longer);
 }
 
-/* As many bands as the workspace is smallest with, but no more: those that it would not grow without are none. */
+/* Gives bands only to the candidates whose bands the smallest possible workspace needs. */
 static davy_result set_bands(candidates *s) {
     const int64_t n = s->l->place->graph->n_nodes;
     davy_result r = DAVY_OK;

@@ -1,6 +1,6 @@
-/* given_statistics.c - means and norms that are given to a plan for tiles, which share those of their picture. The operand of
- * a mean stays where the step before has left it, so that the engine can sum it; the mean is read from a place in the arena
- * that nothing else uses. */
+/* given_statistics.c - plans for tiles of a picture that share its means or norm statistics. These are given to the
+ * plan. The operand of a mean stays where the previous step left it, for the engine to sum. The plan reads the mean
+ * from a place in the arena that nothing else uses. */
 #include "core/base/error.h"
 #include "core/plan/choose.h"
 #include "core/plan/lower.h"
@@ -28,7 +28,8 @@ davy_result dv_place_given(dv_lowering *l) {
     return DAVY_OK;
 }
 
-/* The steps of the engine's, which are no part of the plan, may need more scratch than all of it. */
+/* Reserves scratch for the steps that sum a mean's or norm's operand. The engine runs them; they are not in the
+ * plan. */
 static void take_scratch(dv_lowering *l, dv_step *s) {
     uint64_t scratch = 0;
     dv_step_measure(s, l->options, &scratch);
@@ -71,7 +72,7 @@ static bool is_given(const dv_memory_plan *place, const dv_graph *g, int64_t buf
     return false;
 }
 
-/* What nodes before this one have written and it, or one behind it, reads. */
+/* Lists the pieces of the arena that earlier nodes have written and that this node or a later one reads. */
 static void note_live(dv_lowering *l, dv_plan_norm *m) {
     dv_plan *p = l->plan;
     uint64_t bytes = 0;
@@ -124,7 +125,7 @@ void dv_lower_note_given(dv_lowering *l) {
     dv_lower_now(l)->op == DV_OP_MEAN ? note_mean(l) : note_norm(l);
 }
 
-/* The mean of one pixel that all pictures have. */
+/* Emits the "mean" of a single pixel that all pictures share. */
 void dv_lower_given_mean(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const int64_t c = dv_lower_shape(l, node->in[0]).c;

@@ -1,4 +1,4 @@
-/* int8.c - see int8.h. Errors of layers are small and independent, so that those of several add up. */
+/* int8.c - see int8.h. The errors of layers are small and independent, so their mean square errors add up. */
 #include "core/plan/int8.h"
 
 #include <string.h>
@@ -51,12 +51,12 @@ void dv_int8_set(dv_int8 *e, int64_t first, int64_t last, bool on) {
     }
 }
 
-/* Whether a does more for its error than b. */
+/* Whether a saves more operations per error than b. */
 static bool is_better(const dv_int8_layer *a, const dv_int8_layer *b) {
     return a->flops * b->error > b->flops * a->error;
 }
 
-/* The best layer from `first` on that is off, or the worst that is on; -1: none. An error that is no number keeps a layer
+/* The best layer from `first` on that is off, or the worst that is on; -1: none. A layer whose error is NaN stays
  * off. */
 static int64_t find(const dv_int8 *e, int64_t first, bool on) {
     int64_t found = -1;

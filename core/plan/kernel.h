@@ -1,5 +1,5 @@
-/* kernel.h - a chosen kernel, of the CPU (kernels/kernel.h) or of CUDA (kernels/cuda/cuda.h). Planning, packing and dumps
- * treat both alike; only the runners know the difference. */
+/* kernel.h - a chosen kernel, for the CPU (kernels/kernel.h) or for CUDA (kernels/cuda/cuda.h). Planning, packing and
+ * dumps treat both alike; only the runners differ. */
 #ifndef DV_KERNEL_H
 #define DV_KERNEL_H
 
@@ -7,7 +7,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/kernel.h"
 
-typedef struct dv_kernel { /* one of the two; neither: none */
+typedef struct dv_kernel { /* at most one of the two is set */
     const dvk_kernel *cpu;
     const dvk_cuda_kernel *cuda;
 } dv_kernel;

@@ -1,6 +1,6 @@
-/* lower.c - the steps of every node. Most nodes give one; a group norm gives statistics and coefficients where they are first
- * needed, a concat one copy for each input that could not be written in place. Convolutions, a clip's frames and what CUDA
- * kernels compute of several nodes at once have files of their own. */
+/* lower.c - emits the steps of every node. Most nodes have one step. A group norm has statistics and coefficients, at
+ * its own place in the order. A concat has one copy for each input that could not be written in place. lower_conv.c,
+ * lower_time.c and fuse_*.c lower convolutions, a clip's frames and merged CUDA nodes. */
 #include "core/plan/lower.h"
 
 #include <stddef.h>
@@ -24,7 +24,7 @@ static void lower_stats(dv_lowering *l, const dv_norm_place *where) {
     dv_lower_commit(l, "group_norm_stats", &stats->x, &nothing, 0);
 }
 
-/* Statistics and coefficients; who applies them says dv_norm_used. */
+/* Statistics and coefficients. dv_norm_used names the node that applies them. */
 static void lower_norm(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_norm_place *where = &l->place->norms[l->node];
@@ -67,7 +67,7 @@ static void lower_normed(dv_lowering *l) {
     }
 }
 
-/* ---- pictures are moved: resampling, padding, copies that a concat still needs ---- */
+/* ---- moves of pictures: resampling, padding, the copies that a concat still needs ---- */
 
 static void lower_resample(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
@@ -157,7 +157,7 @@ static void lower_multiply(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);
     dvk_multiply_args *a = &l->step.args.multiply;
-    dvk_prologue none = {0}; /* fuse.c puts nothing in front of a product */
+    dvk_prologue none = {0}; /* fuse.c gives products no prologue */
     a->act = node->act.kind;
     dv_lower_view(l, &a->x, node->in[0]);
     dv_lower_view(l, &a->g, node->in[1]);
@@ -197,7 +197,7 @@ static void bind_rows(dv_lowering *l, dvk_rows *out, uint32_t field, dv_value v)
     uint64_t at = 0;
     const dvk_view view = dv_view_of(l->place, v, &at);
     if (view.sh != view.w * view.sw || (view.n > 1 && view.sn != view.h * view.sh)) {
-        l->result = dv_fail(DAVY_E_INTERNAL, "%s: the pixels do not lie one behind the other", l->step.label);
+        l->result = dv_fail(DAVY_E_INTERNAL, "%s: the pixels are not contiguous", l->step.label);
         return;
     }
     *out = (dvk_rows){.form = (dvk_form)view.dtype, .row = view.sw, .head = view.c};
@@ -289,7 +289,7 @@ static void lower_channel_attention(dv_lowering *l) {
 
 /* ---- a dictionary of tokens ---- */
 
-/* A copy of a parameter, which lies among the weights as f32. */
+/* Copies a parameter, which is stored with the weights as f32. */
 static void lower_tokens(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_shape s = dv_lower_shape(l, node->out);
@@ -389,9 +389,9 @@ static void lower_dictionary(dv_lowering *l) {
     }
 }
 
-/* ---- by operation ---- */
+/* ---- dispatch by op ---- */
 
-/* Its own step, unless the node has taken over others. */
+/* Lowers a merged node with its own function, other nodes with `own`. */
 static void lower_fused(dv_lowering *l, void (*own)(dv_lowering *l)) {
     const dv_cuda_node *cuda = dv_lower_cuda(l);
     (cuda->lower != NULL ? cuda->lower : own)(l);
@@ -399,7 +399,7 @@ static void lower_fused(dv_lowering *l, void (*own)(dv_lowering *l)) {
 
 static void lower_conv(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
-    if (g->values[dv_lower_now(l)->out].uses > 0) { /* else it is read in other slices of a clip */
+    if (g->values[dv_lower_now(l)->out].uses > 0) { /* otherwise only other slices of the clip read the result */
         lower_fused(l, dv_lower_conv);
     }
 }
@@ -417,7 +417,7 @@ static void lower_mean(dv_lowering *l) {
     }
 }
 
-/* The input is written by the load; the others are views. */
+/* The load writes the input; the other ops are views. */
 static void lower_nothing(dv_lowering *l) {
     (void)l;
 }

@@ -1,5 +1,5 @@
-/* lower_conv.c - convolutions. One to twice the size that has weights for each parity is one step on CUDA, whose kernels
- * know such; for the CPU it is four of 2 x 2, each to every second pixel of every second row. */
+/* lower_conv.c - lowers convolutions. A convolution to twice the size with weights for each parity is one step on
+ * CUDA. On the CPU it is four 2 x 2 convolutions, each to every second pixel of every second row. */
 #include <stddef.h>
 
 #include "core/plan/choose.h"
@@ -12,7 +12,7 @@ static int64_t conv_channels(const dvk_conv2d_args *a) {
     return a->y.c * dv_max(a->epi.shuffle * a->epi.shuffle, 1);
 }
 
-/* All arguments but the weights and the statistics. */
+/* Fills in all arguments but the weights and the statistics. */
 static void fill_conv(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);
@@ -81,7 +81,7 @@ static uint64_t flops_of(const dvk_conv2d_args *a) {
     return 2 * (uint64_t)(a->y.n * a->y.h * a->y.w * a->y.c) * terms;
 }
 
-/* Of the step being made: its kernel and, with the first of `parts`, the weight. */
+/* Chooses the kernel of the current step and adds its weight; `parts`: weights for each parity, or 0. */
 static void choose(dv_lowering *l, int32_t parts) {
     dvk_conv2d_args *a = &l->step.args.conv;
     const dv_kernel k = dv_lower_choose_conv(l, &l->step.args);
@@ -98,7 +98,7 @@ static void choose(dv_lowering *l, int32_t parts) {
     }
 }
 
-/* What "excite" made: scaled weights, the factors of a residual. */
+/* Binds the results of "excite": scaled weights, the factors of a residual. */
 static void bind_scaled(dv_lowering *l) {
     const dv_cuda_node *cuda = dv_lower_cuda(l);
     if (cuda->scale != DV_NO_VALUE) {
@@ -133,7 +133,7 @@ static void lower_whole(dv_lowering *l) {
     dv_lower_commit(l, dv_lower_cuda(l)->winograd > 0 ? "conv2d_winograd" : "conv2d", &a->x, &a->y, flops_of(a));
 }
 
-/* Every second pixel of every second row from that of `phase` on. */
+/* Restricts the view to every second pixel of every second row, beginning at those of `phase`. */
 static void thin(dv_lowering *l, dvk_view *v, int32_t phase) {
     const int64_t first = (phase >> 1) * v->sh + (phase & 1) * v->sw;
     const uint32_t field = dv_lower_field(l, &v->data);
@@ -148,7 +148,8 @@ static void thin(dv_lowering *l, dvk_view *v, int32_t phase) {
     v->sw *= 2;
 }
 
-/* One parity of rows and columns. The first chooses the kernel of all and the weight, which the others have a part of. */
+/* Emits the step of one parity of rows and columns. The first step chooses the kernel and adds the weight of all four;
+ * each step reads its part. */
 static void lower_phase(dv_lowering *l, int32_t phase, int64_t *weight) {
     fill_conv(l);
     dvk_conv2d_args *a = &l->step.args.conv;
@@ -180,7 +181,7 @@ static void lower_phase(dv_lowering *l, int32_t phase, int64_t *weight) {
 
 /* ---- bands ---- */
 
-/* Of what lower_whole would make in one step. The first chooses the weight of all. */
+/* Emits a band of the step that lower_whole would emit. The first band adds the weight of all. */
 static void lower_band(dv_lowering *l, int64_t first, int64_t rows, int64_t *weight) {
     fill_conv(l);
     dvk_winograd_band_args *b = &l->step.args.band;
@@ -203,7 +204,7 @@ static void lower_band(dv_lowering *l, int64_t first, int64_t rows, int64_t *wei
     dv_lower_commit(l, "conv2d_winograd_band", &b->conv.x, &y, flops);
 }
 
-/* Frames of a band of rows are transformed, then convolved. */
+/* For each band of rows: transforms its frames, then convolves them. */
 static void lower_bands(dv_lowering *l) {
     const int64_t conv = l->node, rows = dv_lower_cuda(l)->band;
     const int64_t frames = l->place->producer[dv_lower_now(l)->in[0]];

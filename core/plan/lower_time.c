@@ -1,27 +1,27 @@
-/* lower_time.c - the steps of a clip's frames: copies of what lies before a slice, of what the next slice needs of this
- * one, and of frames that could not be written where a window reads them. All else are views. Frames that a convolution over
- * time reads transformed are transformed here, and kept as they were before that. */
+/* lower_time.c - emits the steps of a clip's frames. They copy the state from the slice before and to the next one.
+ * They also copy frames that could not be written where a window reads them. All other cases are views. Frames that a
+ * convolution over time reads transformed are transformed here; the state keeps the untransformed ones. */
 #include "core/plan/lower.h"
 #include "core/plan/offload.h"
 #include "kernels/dtype.h"
 
 /* ---- operands: parts of a value's memory, or of the state ---- */
 
-typedef struct operand { /* of a copy: a part of the arena, or of the state */
+typedef struct operand { /* an operand of a copy */
     dv_bind_kind kind;
-    uint64_t at;   /* there */
+    uint64_t at;   /* byte offset in the arena or the state */
     dvk_view view; /* of the whole */
     int64_t first; /* its first element */
 } operand;
 
-/* All of a value. */
+/* The whole value. */
 static operand whole(const dv_lowering *l, dv_value v) {
     operand o = {.kind = DV_BIND_ARENA};
     o.view = dv_view_of(l->place, v, &o.at);
     return o;
 }
 
-/* The picture at t of o, and `count` behind it. */
+/* The frames t to t + count - 1 of o. */
 static operand frames_at(operand o, int64_t t, int64_t count) {
     o.first += t * o.view.sn;
     o.view.n = count;
@@ -47,7 +47,7 @@ static void bind_operand(dv_lowering *l, dvk_view *out, const operand *o) {
                   o->at + (uint64_t)o->first * dvk_dtype_size(o->view.dtype));
 }
 
-/* A step: to = alpha * from. */
+/* Emits a step: to = alpha * from. */
 static void copy(dv_lowering *l, const operand *from, const operand *to, float alpha) {
     dv_lower_begin(l);
     dvk_pointwise_args *a = &l->step.args.pointwise;
@@ -57,8 +57,8 @@ static void copy(dv_lowering *l, const operand *from, const operand *to, float a
     dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
 }
 
-/* `keep` frames of such a shape from `at` of the state on, one behind the other or side by side, as they lie where they are
- * read. */
+/* `keep` frames of that shape in the state, from byte `at` on. They are contiguous or side by side, in the layout of
+ * their reader. */
 static operand in_state(const dv_lowering *l, uint64_t at, dv_shape s, int64_t keep, bool side_by_side) {
     const int64_t pixel = (side_by_side ? keep : 1) * s.c;
     operand o = {.kind = DV_BIND_STATE, .at = at};
@@ -70,8 +70,8 @@ static operand in_state(const dv_lowering *l, uint64_t at, dv_shape s, int64_t k
     return o;
 }
 
-/* What a ring is given by the slice before, or leaves to the next. Of transformed frames that are offloaded this is fetched
- * to a buffer, or written back from one, as if that were the state. */
+/* The frames that a ring gets from the slice before, or leaves to the next (`leaves`). If transformed frames are
+ * offloaded, this is the buffer to which they are fetched or from which they are written back. */
 static operand kept_frames(const dv_lowering *l, const dv_frame_ring *ring, bool leaves) {
     operand o = in_state(l, ring->kept, ring->frame, ring->keep, true);
     if (ring->offloaded) {
@@ -81,14 +81,14 @@ static operand kept_frames(const dv_lowering *l, const dv_frame_ring *ring, bool
     return o;
 }
 
-/* Frames that lie side by side are so many channels of one picture. */
+/* Views `count` frames side by side as the channels of one picture. */
 static operand joined(operand o, int64_t count) {
     o.view.c *= count;
     o.view.n = 1;
     return o;
 }
 
-/* `count` frames of a ring from number `first` on, by where they lie in it. */
+/* `count` frames of a ring, from its slot `first` on. */
 static operand in_ring(const dv_lowering *l, dv_value v, int64_t first, int64_t count) {
     const dv_node *node = dv_lower_now(l);
     const int64_t c = dv_lower_shape(l, node->out).c / (node->op == DV_OP_PAST ? node->time.lead : node->time.frames);
@@ -98,24 +98,24 @@ static operand in_ring(const dv_lowering *l, dv_value v, int64_t first, int64_t 
     return o;
 }
 
-/* A slice's frames on the way into windows. */
+/* A slice's frames on their way into windows. */
 typedef struct windows {
     const dv_time *time;
     bool continues, keeps;
     operand x, y;
-    operand state;             /* where anything is kept */
-    const dv_frame_ring *ring; /* NULL: in none */
+    operand state;             /* set if frames are kept */
+    const dv_frame_ring *ring; /* NULL: not in a ring */
 } windows;
 
 /* ---- transformed frames ---- */
 
 typedef struct transforming {
-    bool applies;   /* the node's prologue first, else nothing */
-    int64_t before; /* slots ahead of it where the first picture is written too */
-    operand kept;   /* where the last kept.view.n pictures go as they are before the transform */
+    bool applies;   /* applies the node's prologue first */
+    int64_t before; /* slots before the first picture that receive copies of it */
+    operand kept;   /* receives the last kept.view.n pictures, untransformed */
 } transforming;
 
-/* A step: to = the transform of `from`. */
+/* Emits a step: to = the transform of `from`. */
 static void transform(dv_lowering *l, const operand *from, const operand *to, const transforming *how) {
     dvk_epilogue none = {0};
     dv_lower_begin(l);
@@ -134,20 +134,20 @@ static void transform(dv_lowering *l, const operand *from, const operand *to, co
     dv_lower_commit(l, "winograd_input", &a->x, &a->y, 0);
 }
 
-/* ---- plain frames for the next slice: the last `keep` of all so far, as they were before they were transformed ---- */
+/* ---- the state: the last `keep` frames so far, untransformed ---- */
 
-typedef struct part { /* of a slice, that is being transformed */
+typedef struct part { /* part of a slice that is being transformed */
     const dv_frame_ring *ring;
-    int64_t first;     /* number of its first frame */
-    int64_t slice;     /* frames of the slice */
-    int64_t row, rows; /* of the pictures: that are kept */
+    int64_t first;     /* number of its first frame in the slice */
+    int64_t slice;     /* frames in the slice */
+    int64_t row, rows; /* rows of the pictures that are kept: first and number */
 } part;
 
 static operand kept_rows(const dv_lowering *l, const part *p, bool leaves) {
     return rows_at(kept_frames(l, p->ring, leaves), p->row, p->rows);
 }
 
-/* Where `count` frames are kept: the slice's last ones. */
+/* Place in the state for the `count` frames of the part: the slice's last frames are kept. */
 static operand kept_of(const dv_lowering *l, const part *p, int64_t count) {
     const int64_t lead = dv_lower_now(l)->time.lead;
     const int64_t skipped = dv_max(p->slice - lead - p->first, 0);
@@ -155,7 +155,8 @@ static operand kept_of(const dv_lowering *l, const part *p, int64_t count) {
     return skipped < count ? frames_at(kept, p->first + skipped - (p->slice - lead), count - skipped) : (operand){0};
 }
 
-/* A slice shorter than what is kept: the rest are of those before. Upwards, as the state may be moved within itself. */
+/* If a slice is shorter than the kept frames, the others come from the slices before. They are copied in ascending
+ * order, since source and destination may overlap in the state. */
 static void keep_before(dv_lowering *l, const part *p) {
     const operand before = kept_rows(l, p, false), kept = kept_rows(l, p, true);
     for (int64_t i = 0; i < dv_lower_now(l)->time.lead - p->slice; i++) {
@@ -165,7 +166,7 @@ static void keep_before(dv_lowering *l, const part *p) {
     }
 }
 
-/* The same where nothing was before; the first frame has been kept. */
+/* The same at the beginning of a clip, after the first frame has been kept. */
 static void keep_first(dv_lowering *l, const part *p) {
     const dv_time *t = &dv_lower_now(l)->time;
     const operand kept = kept_rows(l, p, true);
@@ -176,7 +177,7 @@ static void keep_first(dv_lowering *l, const part *p) {
     }
 }
 
-/* The transform of x, and what of its frames is kept. */
+/* Transforms x and keeps the frames that the next slice needs. */
 static void transform_and_keep(dv_lowering *l, const operand *x, const operand *to, const part *p) {
     const dv_graph *g = l->plan->graph;
     const dv_time *t = &dv_lower_now(l)->time;
@@ -194,7 +195,7 @@ static void transform_and_keep(dv_lowering *l, const operand *x, const operand *
     }
 }
 
-/* Zeros before a clip's first frame. */
+/* Writes zeros before a clip's first frame. */
 static void clear_before(dv_lowering *l, const operand *slots, const operand *first) {
     const dv_time *t = &dv_lower_now(l)->time;
     for (int32_t i = 0; i < t->lead && t->before == DV_BEFORE_ZERO; i++) {
@@ -203,7 +204,7 @@ static void clear_before(dv_lowering *l, const operand *slots, const operand *fi
     }
 }
 
-/* All steps of a slice's windows whose frames are read transformed. */
+/* Emits all steps of a slice's windows whose frames are read transformed. */
 static void lower_transformed(dv_lowering *l, const windows *w, const dv_transform_rows *band) {
     const dv_time *t = w->time;
     const int64_t rows = band->to - band->from;
@@ -226,7 +227,7 @@ static void lower_transformed(dv_lowering *l, const windows *w, const dv_transfo
     }
 }
 
-/* Frames that go through the ring in this slice. */
+/* Number of frames that pass through the ring in this slice. */
 static int64_t frames_in_ring(const dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     int64_t count = 0;
@@ -237,7 +238,7 @@ static int64_t frames_in_ring(const dv_lowering *l) {
     return count;
 }
 
-/* The same of one window of a ring. */
+/* The same for one window of a ring. */
 static void lower_window_transformed(dv_lowering *l, const operand *newest) {
     const dv_node *node = dv_lower_now(l);
     const operand x = whole(l, node->in[0]);
@@ -253,7 +254,7 @@ static void lower_window_transformed(dv_lowering *l, const operand *newest) {
 
 /* ---- the state ---- */
 
-/* One behind the other, with room for them behind what rings have. */
+/* Reserves room in the state behind that of the rings; the frames are contiguous. */
 static operand take_state(dv_lowering *l, dv_shape s, int64_t keep) {
     const operand o = in_state(l, l->place->state_bytes + l->plan->state_bytes, s, keep, false);
     const uint64_t bytes = (uint64_t)(s.h * o.view.sh * keep) * dvk_dtype_size(o.view.dtype);
@@ -263,7 +264,7 @@ static operand take_state(dv_lowering *l, dv_shape s, int64_t keep) {
 
 /* ---- windows ---- */
 
-/* Frame s of the slice, s < 0: one that lies before it. *alpha 0: zeros, which are made of any frame. */
+/* Frame s of the slice; s < 0: a frame before it. *alpha 0: the frame is zeros, computed from any frame. */
 static operand source_of(const windows *w, int64_t s, float *alpha) {
     *alpha = s >= 0 || w->continues || w->time->before == DV_BEFORE_FIRST ? 1.0f : 0.0f;
     if (s < 0 && w->continues) {
@@ -272,15 +273,16 @@ static operand source_of(const windows *w, int64_t s, float *alpha) {
     return frames_at(w->x, dv_max(s, 0), 1);
 }
 
-/* Then transfers do what would be done with the state. */
+/* Transfers then replace the copies from and to the state. */
 static bool is_offloaded(const windows *w) {
     return w->ring != NULL && w->ring->offloaded;
 }
 
-/* The operand lies, or is put, behind `lead` frames that are filled in; the last `keep` of all are kept. */
+/* The operand is in the window's buffer already (`lies`), or is copied there, behind `lead` frames that are filled in.
+ * The last `keep` of all frames are kept. */
 static void lower_side_by_side(dv_lowering *l, const windows *w, bool lies) {
     const dv_time *t = w->time;
-    operand slots = channels_at(w->y, 0, w->x.view.c); /* every frame in its place, the leading ones too */
+    operand slots = channels_at(w->y, 0, w->x.view.c); /* every frame at its slot, including the leading ones */
     slots.view.sn = w->x.view.c;
     if (!lies) {
         const operand to = frames_at(slots, t->lead, w->x.view.n);
@@ -303,7 +305,7 @@ static void lower_side_by_side(dv_lowering *l, const windows *w, bool lies) {
     }
 }
 
-/* Frames whose channels are no whole pieces are gathered, one tap of all windows after another. */
+/* Gathers frames whose channel count is no multiple of LEAST_CHANNELS (memory.c), one tap of all windows at a time. */
 static void lower_gathered(dv_lowering *l, const windows *w) {
     const dv_time *t = w->time;
     const int64_t c = w->x.view.c;
@@ -324,7 +326,7 @@ static void lower_gathered(dv_lowering *l, const windows *w) {
             copy(l, &from, &to, 1.0f);
         }
     }
-    for (int64_t i = 0; i < t->keep && w->keeps; i++) { /* upwards: the state may be moved within itself */
+    for (int64_t i = 0; i < t->keep && w->keeps; i++) { /* ascending: source and destination may overlap in the state */
         float alpha = 1.0f;
         const operand from = source_of(w, w->x.view.n - t->keep + i, &alpha);
         const operand to = frames_at(w->state, i, 1);
@@ -353,7 +355,7 @@ static void lower_frames(dv_lowering *l) {
     const dv_place x = l->place->places[node->in[0]];
     const dv_place y = l->place->places[node->out];
     const dv_plan_buffer *b = &l->place->buffers[y.buffer];
-    if (dv_lower_cuda(l)->band > 0) { /* the convolution does it */
+    if (dv_lower_cuda(l)->band > 0) { /* the convolution transforms its bands */
         return;
     }
     const windows w = windows_of(l);

@@ -1,4 +1,5 @@
-/* lowering.c - fills a step's arguments from a node, notes which of their pointers stand for what, and appends the step. */
+/* lowering.c - fills in a step's arguments from a node, records the meaning of their pointers as binds, and appends
+ * the step. */
 #include "core/plan/lowering.h"
 
 #include <string.h>
@@ -8,8 +9,8 @@
 #include "core/plan/choose.h"
 #include "kernels/dtype.h"
 
-/* Kernels are chosen before there is memory; what they look at is whether a pointer is set and, on CUDA, how the
- * address is aligned. */
+/* Kernels are chosen before memory is allocated. They only test whether a pointer is set and, on CUDA, its
+ * alignment. */
 static float placeholder[16];
 #define PLANNED_ARENA ((uint64_t)1 << 30)
 
@@ -97,7 +98,8 @@ void dv_lower_begin(dv_lowering *l) {
     l->step.first_bind = l->plan->n_binds;
 }
 
-/* A thread's is behind the arena. A GPU's one begins behind what of the arena is in use at that step. */
+/* Scratch of a CPU thread lies behind the arena. Scratch of a GPU step begins behind the part of the arena that is in
+ * use at that step. */
 static void place_scratch(dv_lowering *l, uint64_t bytes) {
     dv_plan *p = l->plan;
     uint64_t behind = bytes;
@@ -148,21 +150,21 @@ void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const d
 /* ---- prologue and epilogue ---- */
 
 static void bind_norm(dv_lowering *l, dvk_prologue *pro, int32_t norm) {
-    const int32_t buffer = l->place->norms[norm].coefficients; /* -1: a trial before they have a place */
+    const int32_t buffer = l->place->norms[norm].coefficients; /* -1: trial before the coefficients have a buffer */
     const uint64_t at = buffer >= 0 ? l->place->blocks[buffer].offset : 0;
     const uint64_t stride = (uint64_t)dv_norm_stride(l->plan->graph, norm) * sizeof(float);
     dv_lower_bind(l, DV_BIND_ARENA, dv_lower_field(l, &pro->scale), at);
     dv_lower_bind(l, DV_BIND_ARENA, dv_lower_field(l, &pro->shift), at + stride);
 }
 
-/* What fuse.c put around a node: the same for convolutions and element-wise ones. */
+/* Fills in the prologue and epilogue that fuse.c gave the node, for convolutions and element-wise ops alike. */
 void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
     const dv_node *node = dv_lower_now(l);
     const int32_t norm = dv_norm_used(l->plan->graph, l->node);
     if (norm >= 0) {
         bind_norm(l, pro, norm);
     } else {
-        const dv_shape x = dv_lower_shape(l, node->in[0]); /* the same for every picture */
+        const dv_shape x = dv_lower_shape(l, node->in[0]); /* repeated for every picture */
         dv_lower_vector(l, dv_lower_field(l, &pro->scale), node->fused.pro_scale, x.n * x.c);
         dv_lower_vector(l, dv_lower_field(l, &pro->shift), node->fused.pro_shift, x.n * x.c);
     }

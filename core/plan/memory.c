@@ -1,8 +1,8 @@
-/* memory.c - decides where values lie in two passes. Backwards over the concats, because the last of a family [x], [x, a],
- * [x, a, b] is the widest and can hold all the others as its first channels; their producers then write into slices and
- * nothing is copied. Frames of a clip are placed in the same pass: side by side in each pixel, [h][w][frame][c], where a window
- * in time reads them, so that several of them are channels of one pixel. Forwards over the rest: a result takes the place
- * of an operand of an element-wise step that ends there, or a new buffer. */
+/* memory.c - assigns values to buffers in two passes. The backward pass places concats: the last of a family [x], [x,
+ * a], [x, a, b] is the widest, and its first channels hold all the others. Their producers write into slices, so
+ * nothing is copied. The same pass places frames of a clip. If a window in time reads them, they are side by side in
+ * each pixel, [h][w][frame][c]. Several frames then are the channels of one pixel. The forward pass places the rest: a
+ * result overwrites an operand of an element-wise step that no later step reads, or gets a new buffer. */
 #include "core/plan/memory.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static const dv_node *producer_of(const dv_memory_plan *p, dv_value v) {
     return &p->graph->nodes[p->producer[v]];
 }
 
-/* ---- uses: who makes a value, who reads it last ---- */
+/* ---- uses: the producer and the last reader of each value ---- */
 
 static void note_use(dv_memory_plan *p, dv_value v, int64_t node) {
     if (v != DV_NO_VALUE && p->last_use[v] < node) {
@@ -59,9 +59,10 @@ static void find_uses(dv_memory_plan *p) {
     note_use(p, g->output, g->n_nodes);
 }
 
-/* ---- types: as what it is stored ---- */
+/* ---- types of stored values ---- */
 
-/* From the output back to the convolutions that give it, and through 1x1 ones, which only mix channels. */
+/* Marks as f32 the values from the output back to the convolutions that compute it. 1x1 convolutions only mix
+ * channels, so it continues through them. */
 static void mark_output_f32(dv_memory_plan *p, dv_value v) {
     const dv_node *node = producer_of(p, v);
     if (p->dtypes[v] == DVK_F32 && v != p->graph->output) {
@@ -82,7 +83,7 @@ static void mark_output_f32(dv_memory_plan *p, dv_value v) {
     }
 }
 
-/* What ops want as f32. */
+/* Marks the operands and results that ops require as f32. */
 static void mark_traits_f32(dv_memory_plan *p) {
     for (int64_t k = 0; k < p->graph->n_nodes; k++) {
         const dv_node *node = &p->graph->nodes[k];
@@ -102,7 +103,7 @@ static void mark_traits_f32(dv_memory_plan *p) {
     }
 }
 
-/* Transformed frames are f16 whatever the network's values are stored as. */
+/* Transformed frames are always f16, independent of the other values' type. */
 static void mark_winograd_f16(dv_memory_plan *p) {
     for (int64_t k = 0; k < p->graph->n_nodes; k++) {
         const dv_node *node = &p->graph->nodes[k];
@@ -116,7 +117,8 @@ static void find_types(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t v = 0; v < g->n_values; v++) {
         const dv_shape s = g->values[v].shape;
-        p->dtypes[v] = s.h * s.w == 1 ? DVK_F32 : p->storage.dtype; /* a mean and what is made of it: few numbers */
+        /* a mean and values computed from it: few numbers */
+        p->dtypes[v] = s.h * s.w == 1 ? DVK_F32 : p->storage.dtype;
     }
     p->dtypes[g->input] = DVK_F32;
     find_uses(p);
@@ -141,7 +143,7 @@ static uint64_t bytes_of(const dv_plan_buffer *b) {
     const int64_t sides[4] = {b->shape.n, b->shape.h, b->shape.w, b->pixel};
     for (int i = 0; i < 4; i++) {
         if (sides[i] < 0 || !dv_mul_u64(bytes, (uint64_t)sides[i], &bytes)) {
-            return UINT64_MAX; /* refused when the arena is packed */
+            return UINT64_MAX; /* dv_arena_pack reports the error */
         }
     }
     return bytes;
@@ -164,14 +166,14 @@ int32_t dv_memory_plan_add(dv_memory_plan *p, const dv_buffer_spec *spec) {
     *b = (dv_plan_buffer){.dtype = spec->dtype, .shape = spec->shape, .pixel = dv_div_up(room, step) * step};
     b->frame = spec->shape.h * spec->shape.w * b->pixel;
     uint64_t bytes = bytes_of(b);
-    if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* sizes that keep every offset aligned */
+    if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* keeps every offset aligned */
         bytes = dv_align_up(bytes, p->storage.align);
     }
     p->blocks[p->n_buffers] = (dv_block){.bytes = bytes, .first = spec->first, .last = spec->last};
     return (int32_t)p->n_buffers++;
 }
 
-/* That node k makes; the node that reads it last is yet to be found. */
+/* A buffer for a result of node k; its last reader is found later. */
 static int32_t add_buffer(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t k) {
     return dv_memory_plan_add(p, &(dv_buffer_spec){.dtype = dtype, .shape = shape, .first = k, .last = k});
 }
@@ -188,13 +190,14 @@ static bool can_move(const dv_memory_plan *p, dv_value v, dvk_dtype dtype) {
 
 /* ---- a clip's frames ---- */
 
-enum { LEAST_CHANNELS = 8 }; /* a frame's in a pixel are a multiple: what CUDA's kernels ask of a view */
+/* side by side, a frame's channels are a multiple of this, as CUDA kernels require of a view */
+enum { LEAST_CHANNELS = 8 };
 
 static bool may_be_strided(const dv_memory_plan *p, dv_value v) {
     return !p->by_rows[v];
 }
 
-/* Of `count` such frames, two or more. */
+/* Buffer for `count` frames side by side, at least two. */
 static int32_t add_side_by_side(dv_memory_plan *p, dvk_dtype dtype, dv_shape frame, int64_t count, int64_t k) {
     const dv_shape shape = {1, frame.h, frame.w, count * frame.c};
     const int32_t b = add_buffer(p, dtype, shape, k);
@@ -204,7 +207,7 @@ static int32_t add_side_by_side(dv_memory_plan *p, dvk_dtype dtype, dv_shape fra
     return b;
 }
 
-/* As in a concat: a kernel must not take one frame's channels for all of a pixel. */
+/* As in a concat: a kernel must not mistake one frame's channels for the whole pixel. */
 static int64_t room_beside(const dv_memory_plan *p, int64_t part, int64_t all) {
     const int64_t octet = p->storage.channels;
     return octet > 1 && dv_div_up(part, octet) == dv_div_up(all, octet) ? all + octet : all;
@@ -215,9 +218,9 @@ static bool place_frames(dv_memory_plan *p, int64_t k) {
     const dv_value x = node->in[0];
     const dv_shape out = p->graph->values[node->out].shape;
     dv_shape in = p->graph->values[x].shape;
-    in.h = out.h; /* of what is made of it */
+    in.h = out.h; /* size of the result, which a transform changes */
     in.w = out.w;
-    if (dv_cuda_of(p, node)->band > 0) { /* and the rows above and below that its taps reach */
+    if (dv_cuda_of(p, node)->band > 0) { /* plus the rows above and below that the taps reach */
         in.h = dv_min(in.h, DVK_WINOGRAD_LINES * (dv_cuda_of(p, node)->band + 2));
     }
     const bool side_by_side = in.c % LEAST_CHANNELS == 0;
@@ -238,7 +241,7 @@ static bool place_frames(dv_memory_plan *p, int64_t k) {
     return true;
 }
 
-/* The parts of the operand's channels are frames where it lies among frames of so many channels. */
+/* If the operand is placed among frames of so many channels, the parts of its channels are these frames. */
 static bool place_to_frames(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_value x = node->in[0];
@@ -288,9 +291,9 @@ static bool place_join(dv_memory_plan *p, int64_t k) {
 
 /* ---- rings ---- */
 
-/* The windows of a ring and what they are made of, from the last of them on. A pixel has room for the frames of one window;
- * every frame lies one behind the frame before it. The frame after those of a window so lies where the oldest frame's next
- * pixel was, which no later window reads. The buffer has some more pixels at its end for this. */
+/* Places all windows of a ring and their pasts, starting at the last window. A pixel has room for the frames of one
+ * window, and each frame is one slot behind its predecessor. So the frame behind a window occupies the slot of the
+ * oldest frame in the next pixel, which no later window reads. The buffer has a few more pixels at its end for this. */
 static bool place_ring(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_shape shape = p->graph->values[node->out].shape;
@@ -314,7 +317,8 @@ static bool place_ring(dv_memory_plan *p, int64_t k) {
     return true;
 }
 
-/* Whether the operand of an element-wise step, read last there, may lie in its result's place: the ring has room by then. */
+/* Whether the operand of an element-wise step may share the place of its result in the ring. It must have no later
+ * reader, and the ring must have room by then. */
 static bool may_be_raw(const dv_memory_plan *p, const dv_node *node, dv_value v, int32_t past) {
     const bool pointwise = node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ACT || node->op == DV_OP_AFFINE;
     const dv_value raw = node->in[0];
@@ -361,7 +365,7 @@ static bool follows(dv_place a, dv_place first, int64_t channel) {
     return a.buffer == first.buffer && a.channel == channel && a.frame == first.frame && a.stride == first.stride;
 }
 
-/* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
+/* Whether the inputs are adjacent in one buffer already: the concat is a view of them. */
 static bool lies_together(const dv_memory_plan *p, const dv_node *node) {
     const dv_place first = p->places[node->in[0]];
     int64_t channel = first.channel;
@@ -375,8 +379,8 @@ static bool lies_together(const dv_memory_plan *p, const dv_node *node) {
     return true;
 }
 
-/* A CUDA kernel may write whole octets of channels where its result seems to have the pixel for itself (cuda.h), so the
- * pixel of a slice that leaves less than an octet to the others is made larger. */
+/* A CUDA kernel may write whole groups of 8 channels if its result seems to fill the pixel (cuda.h). If a slice leaves
+ * fewer than 8 channels to the others, the pixel gets more room. */
 static int64_t room_of(const dv_memory_plan *p, const dv_node *node) {
     const dv_value_info *values = p->graph->values;
     const int64_t total = values[node->out].shape.c;
@@ -418,21 +422,22 @@ static bool same_shape(dv_shape a, dv_shape b) {
     return a.n == b.n && a.h == b.h && a.w == b.w && a.c == b.c;
 }
 
-/* v ends at node k, alone in its buffer and filling it: the result may take its place. */
+/* Node k is v's last reader, and v fills its buffer: the result may overwrite it. */
 static bool ends_here(const dv_memory_plan *p, dv_value v, const dv_node *node, int64_t k) {
     const int32_t b = p->places[v].buffer;
     return b >= 0 && p->dtypes[v] == p->dtypes[node->out] && p->blocks[b].last <= k &&
            same_shape(p->buffers[b].shape, p->graph->values[node->out].shape);
 }
 
-/* Of a convolution: of what lies there. Of bands, which are transformed between its steps, too. */
+/* Whether a convolution reads neighbouring pixels from this buffer. With bands, that includes the operand of the
+ * frames, which is transformed between the convolution's steps. */
 static bool reads_neighbours(const dv_memory_plan *p, const dv_node *conv, int32_t buffer) {
     const dv_node *frames = dv_frames_of_bands(p, conv);
     return p->places[conv->in[0]].buffer == buffer || (frames != NULL && p->places[frames->in[0]].buffer == buffer);
 }
 
-/* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its
- * input, so only its residuals count. */
+/* The buffer that the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its
+ * input, so only its residuals qualify. */
 static int32_t in_place_buffer(const dv_memory_plan *p, const dv_node *node, int64_t k) {
     const bool conv = node->op == DV_OP_CONV2D || node->op == DV_OP_DEPTHWISE;
     const bool product = node->op == DV_OP_MULTIPLY;
@@ -471,7 +476,7 @@ static void place_view(dv_memory_plan *p, const dv_node *node) {
     put_at(p, node->out, where);
 }
 
-/* v, which node k makes, in that buffer, or in a new one (-1), unless it has its place. */
+/* Places v, a result of node k, in that buffer (-1: a new one) unless it has a place already. */
 static bool place_result(dv_memory_plan *p, dv_value v, int64_t k, int32_t buffer) {
     if (p->places[v].buffer < 0) {
         buffer = buffer < 0 ? add_buffer(p, p->dtypes[v], p->graph->values[v].shape, k) : buffer;
@@ -534,7 +539,7 @@ static bool place_norm(dv_memory_plan *p, int64_t k) {
         partial.h = norm->chunks;
         partial.c = 3;
     }
-    if (norm->partial < 0) { /* else it is given (given_statistics.c) */
+    if (norm->partial < 0) { /* otherwise it is given (given_statistics.c) */
         const dv_buffer_spec spec = {DVK_F32, partial, .first = norm->conv >= 0 ? norm->conv : k, .last = k};
         norm->partial = dv_memory_plan_add(p, &spec);
     }
@@ -570,7 +575,7 @@ void dv_memory_plan_free(dv_memory_plan *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* Of values and of nodes; nothing has a place yet. */
+/* Tables per value and per node; nothing is placed yet. */
 static bool make_tables(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     const uint64_t n = (uint64_t)g->n_values;

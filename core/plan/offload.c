@@ -1,7 +1,7 @@
-/* offload.c - what a clip's rings hold from slice to slice: where it lies in the state, and, where a GPU has no room for all
- * of it, which of it is offloaded to the host's memory. That is copied straight into its ring before the ring is read and out
- * of it after its last window, beside the steps: a ring lives for so much longer, as far as there is room. Each direction
- * has a queue of its own, and steps wait for what has not come in time. */
+/* offload.c - the state of a clip's rings. It assigns their places, and offloads a part to host memory if the GPU has
+ * no room for all. An offloaded ring is copied into its buffer before the ring is read and out of it after its last
+ * window, concurrently with the steps. The ring's buffer lives longer for that, as far as there is room. Each
+ * direction has a queue of its own; steps wait for transfers that are late. */
 #include "core/plan/offload.h"
 
 #include "core/base/error.h"
@@ -9,7 +9,7 @@
 #include "core/plan/plan.h"
 #include "kernels/dtype.h"
 
-/* ---- how long ---- */
+/* ---- duration ---- */
 
 static double node_ns(const dv_memory_plan *p, const dv_node *node) {
     if (node->dead || node->out == DV_NO_VALUE) {
@@ -31,9 +31,9 @@ static double transfer_ns(const dv_frame_ring *ring) {
 
 typedef struct schedule {
     dv_memory_plan *p;
-    double *at;     /* when node k begins; k may be their number */
+    double *at;     /* start of node k in ns; at[n_nodes] is the end */
     uint64_t *live; /* bytes of the buffers alive at node k */
-    uint64_t *room; /* that there may be */
+    uint64_t *room; /* upper limit of `live` */
 } schedule;
 
 static void free_schedule(schedule *s) {
@@ -63,7 +63,7 @@ static bool make_schedule(dv_memory_plan *p, schedule *s) {
     return true;
 }
 
-/* Half of what is free: what is written back needs as much as what is fetched. */
+/* Limits the arena. `half`: only half of the free bytes, since write-backs need as much as fetches. */
 static void set_room(schedule *s, bool half) {
     const uint64_t all = s->p->storage.policy->overlap_arena_bytes;
     for (int64_t k = 0; k <= s->p->graph->n_nodes; k++) {
@@ -72,7 +72,7 @@ static void set_room(schedule *s, bool half) {
     }
 }
 
-/* Whether the ring's buffer may live at node k too. */
+/* Whether the ring's buffer can be alive at node k, too; then counts it there. */
 static bool extend(schedule *s, const dv_block *b, int64_t k) {
     const bool alive = k >= b->first && k <= b->last;
     const bool fits = alive || (s->live[k] <= s->room[k] && b->bytes <= s->room[k] - s->live[k]);
@@ -80,7 +80,7 @@ static bool extend(schedule *s, const dv_block *b, int64_t k) {
     return fits;
 }
 
-/* One after the other, as late as that may be. */
+/* Schedules the fetches one after another, each as late as possible. */
 static void plan_fetches(schedule *s) {
     double end = s->at[s->p->graph->n_nodes];
     for (int64_t i = s->p->n_rings - 1; i >= 0; i--) {
@@ -97,7 +97,7 @@ static void plan_fetches(schedule *s) {
     }
 }
 
-/* One after the other, as soon as it is there. */
+/* Schedules the write-backs one after another, each as early as possible. */
 static void plan_write_backs(schedule *s) {
     double end = 0.0;
     for (int64_t i = 0; i < s->p->n_rings; i++) {
@@ -114,7 +114,7 @@ static void plan_write_backs(schedule *s) {
     }
 }
 
-/* A ring is there from its first past on and until its last window has been copied: more where there is room. */
+/* A ring is alive from its first PAST until its last window has been copied. If there is room, it lives longer. */
 static bool plan_transfers(dv_memory_plan *p) {
     schedule s;
     if (!make_schedule(p, &s)) {
@@ -139,7 +139,7 @@ static bool plan_transfers(dv_memory_plan *p) {
     return true;
 }
 
-/* ---- which ---- */
+/* ---- selection ---- */
 
 static bool keep_resident(dv_memory_plan *p, dv_frame_ring *ring, uint64_t *left) {
     const bool fits = ring->bytes <= *left;
@@ -152,7 +152,8 @@ static bool keep_resident(dv_memory_plan *p, dv_frame_ring *ring, uint64_t *left
     return fits;
 }
 
-/* Rings at both ends of the slice stay resident first: steps would wait for those read at once and those made last. */
+/* Rings at both ends of the slice stay resident first. Steps would have to wait for the rings read first and those
+ * written last. */
 static void divide(dv_memory_plan *p) {
     const dv_exec_policy *policy = p->storage.policy;
     uint64_t left = policy->offload_state ? policy->resident_bytes : UINT64_MAX;
@@ -172,9 +173,9 @@ static void divide(dv_memory_plan *p) {
     }
 }
 
-/* ---- frames that are transformed ---- */
+/* ---- transformed frames ---- */
 
-/* The window whose frame is number `first`. */
+/* The window node whose frame has number `first`. */
 static int64_t find_window(const dv_memory_plan *p, const dv_frame_ring *ring, int64_t first) {
     const dv_graph *g = p->graph;
     int64_t k = ring->begins;
@@ -185,8 +186,8 @@ static int64_t find_window(const dv_memory_plan *p, const dv_frame_ring *ring, i
     return k;
 }
 
-/* What is kept of them is plain and does not lie among them. It is read until the first of them is there, and made from the
- * one on with which the last begin. */
+/* The kept frames of a transformed ring are plain and have buffers of their own. The buffer `in` is read until the
+ * ring's first window. The buffer `out` is written from the window that adds the first of the last `keep` frames. */
 static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
     const dv_node *last = &p->graph->nodes[ring->ends];
     if (dv_cuda_of(p, last)->winograd == 0) {
@@ -207,7 +208,7 @@ static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
 
 /* ---- rings ---- */
 
-/* What is kept of frames that lie in such pictures: as they were before they were transformed. */
+/* The shape of kept frames: that of the pictures before the transform. */
 static dv_shape kept_shape(const dv_memory_plan *p, const dv_node *node, dv_shape pictures) {
     const int64_t width = dv_cuda_of(p, node)->winograd;
     if (width > 0) {
@@ -217,7 +218,7 @@ static dv_shape kept_shape(const dv_memory_plan *p, const dv_node *node, dv_shap
     return pictures;
 }
 
-/* The operand of a first past is not there; what it is about is its own shape. */
+/* A first PAST has no operand, so its own shape gives the frame's. */
 static dv_frame_ring ring_of(const dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     dv_shape s = kept_shape(p, node, p->graph->values[node->out].shape);
@@ -311,7 +312,7 @@ davy_result dv_memory_plan_rings(dv_memory_plan *p) {
 
 /* ---- the plan's transfers ---- */
 
-/* Of the kept frames, which lie in a buffer from `slot` on. */
+/* The transfer of the kept frames, which begin at `slot` of the buffer. */
 static dv_transfer frames_at(const dv_memory_plan *place, const dv_frame_ring *ring, int32_t buffer, int64_t slot) {
     const dv_plan_buffer *b = &place->buffers[buffer];
     const uint64_t size = dvk_dtype_size(b->dtype);
@@ -322,7 +323,7 @@ static dv_transfer frames_at(const dv_memory_plan *place, const dv_frame_ring *r
                          .rows = (uint64_t)(ring->frame.h * ring->frame.w)};
 }
 
-/* Where the last frames of a slice lie. */
+/* The slot of the first frame that the slice leaves to the next. */
 static int64_t last_slot(const dv_graph *g, const dv_frame_ring *ring) {
     const dv_node *node = &g->nodes[ring->ends];
     return ring->out != ring->buffer  ? 0
@@ -330,12 +331,13 @@ static int64_t last_slot(const dv_graph *g, const dv_frame_ring *ring) {
                                       : dv_frame_ring_base(node) + 1;
 }
 
-typedef enum order { WRITTEN_BACK, MAY_FETCH, FETCHED, MAY_WRITE_BACK } order; /* at a node: room is made, then taken */
+/* order at one node: buffers are released before others are claimed */
+typedef enum order { WRITTEN_BACK, MAY_FETCH, FETCHED, MAY_WRITE_BACK } order;
 
 typedef struct builder {
     dv_plan *plan;
     const int64_t *first_step;
-    int64_t *keys; /* of syncs: node and order */
+    int64_t *keys; /* sort keys of syncs: node and order */
 } builder;
 
 static void add_sync(builder *b, int64_t node, order what, bool begins) {
@@ -349,7 +351,8 @@ static void add_sync(builder *b, int64_t node, order what, bool begins) {
     b->plan->syncs[at] = (dv_sync){b->first_step[node + (what == MAY_WRITE_BACK)], b->plan->n_transfers - 1, begins};
 }
 
-/* What is kept of a ring is there when its last window is, at node `ends`: before node ends + 1. */
+/* A ring's kept frames are complete at its last window, node `ends`; so they may be written back before node ends +
+ * 1. */
 static void add_transfers(builder *b, const dv_memory_plan *place, const dv_frame_ring *ring) {
     const dv_graph *g = place->graph;
     if (g->continues) {
@@ -366,7 +369,7 @@ static void add_transfers(builder *b, const dv_memory_plan *place, const dv_fram
     }
 }
 
-/* When each transfer is done, and the plan as a whole. */
+/* Estimates the end of each transfer, and the duration of the plan. */
 static void guess_duration(dv_plan *p) {
     double now = 0.0, busy[2] = {0.0, 0.0};
     const dv_sync *m = p->syncs, *end = m + 2 * p->n_transfers;

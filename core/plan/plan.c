@@ -1,4 +1,4 @@
-/* plan.c - makes a plan: places the values, packs the arena, lowers node by node; and writes a plan as text. */
+/* plan.c - creates a plan: places the values, packs the arena, lowers node by node. Also writes a plan as text. */
 #include "core/plan/plan.h"
 
 #include <stdarg.h>
@@ -64,9 +64,9 @@ static dv_storage storage_of(const dv_plan_options *options) {
                         .align = 256};
 }
 
-/* ---- places ---- */
+/* ---- placement ---- */
 
-/* Of each node that it is computed alone. */
+/* Each node computes only its own op at first. */
 static dv_cuda_node *make_cuda_nodes(const dv_graph *g) {
     dv_cuda_node *nodes = dv_calloc((uint64_t)g->n_nodes + 1, sizeof *nodes);
     for (int64_t k = 0; nodes != NULL && k < g->n_nodes; k++) {
@@ -76,7 +76,7 @@ static dv_cuda_node *make_cuda_nodes(const dv_graph *g) {
     return nodes;
 }
 
-/* The values' places, anew after a pass that has changed the graph. */
+/* Places the values, again if a pass has changed the graph. */
 static davy_result place_values(dv_lowering *l, const dv_storage *storage, bool *changed) {
     if (!*changed) {
         return DAVY_OK;
@@ -86,10 +86,10 @@ static davy_result place_values(dv_lowering *l, const dv_storage *storage, bool 
     return dv_memory_plan_create(l->plan->graph, l->cuda, storage, l->place);
 }
 
-/* A pass asks kernels with the types, strides and lives of values, and finds the node behind a node by the places'
- * `producer`. Both are wrong for what an earlier pass has taken over. So values are placed once, and again after each pass
- * that changed something: 1.8 times in the mean over the plans of the shipped upscalers, which is 3 to 4 % of the time that
- * a plan takes. The last placing is the plan's own. */
+/* A pass offers kernels the types, strides and lifetimes of values, and finds the producer of an operand in
+ * `producer`. An earlier pass makes both stale for the nodes it has merged. So values are placed once, and again after
+ * each pass that changed something. For the shipped upscalers that is 1.8 times on average, 3 to 4 % of planning time.
+ * The last placement is the plan's. */
 static davy_result fuse_cuda(dv_lowering *l, const dv_storage *storage) {
     bool changed = false;
     davy_result r = dv_fuse_convs(l, &changed);
@@ -106,7 +106,7 @@ static davy_result fuse_cuda(dv_lowering *l, const dv_storage *storage) {
     return r < 0 ? r : place_values(l, storage, &changed);
 }
 
-/* What is not a value of the graph: means, statistics, scaled weights, coefficients of norms. */
+/* Places everything that is not a value of the graph: means, statistics, scaled weights, norm coefficients. */
 static davy_result place_others(dv_lowering *l) {
     const bool cuda = l->options->caps != NULL, given = l->options->given_means;
     davy_result r = given ? dv_place_given(l) : DAVY_OK;
@@ -115,7 +115,7 @@ static davy_result place_others(dv_lowering *l) {
     return r < 0 ? r : dv_memory_plan_norms(l->place);
 }
 
-/* Places and sizes; on CUDA after what the kernels take over is settled. */
+/* Places all buffers and packs the arena; on CUDA the fusing passes run first. */
 static davy_result place_all(dv_lowering *l) {
     const dv_storage storage = storage_of(l->options);
     dv_memory_plan *place = l->place;
@@ -130,11 +130,11 @@ static davy_result place_all(dv_lowering *l) {
     return r < 0 ? r : dv_arena_pack(place->blocks, place->n_buffers, enough, &l->plan->arena_bytes);
 }
 
-/* ---- which convolutions go through their picture from its end ----
- * A layer of a chain reads what the one before has written; where that is larger than a GPU's cache, its end is what is
- * still there. */
+/* ---- convolutions that scan their picture backwards ----
+ * A layer of a chain reads the result of the layer before. If that is larger than the GPU's cache, only its end is
+ * still cached. */
 
-/* Where a step's picture lies; NULL: not in the arena. */
+/* The bind of a step's picture; NULL: not in the arena. */
 static const dv_bind *place_of(const dv_plan *p, const dv_step *s, uint32_t field) {
     const dv_bind *found = NULL;
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
@@ -148,7 +148,7 @@ static bool is_conv(const dv_step *s) {
     return strcmp(dv_kernel_op(s->kernel), "conv2d") == 0;
 }
 
-/* Whether the step reads all that the one before it has written. */
+/* Whether the step reads the whole result of the step before it. */
 static bool follows(const dv_plan *p, const dv_step *s) {
     const dv_bind *x = place_of(p, s, (uint32_t)offsetof(dvk_args, conv.x.data));
     const dv_bind *y = place_of(p, s - 1, (uint32_t)offsetof(dvk_args, conv.y.data));
@@ -168,7 +168,7 @@ static void reverse_scan(dv_plan *p, const dvk_cuda_caps *caps) {
 
 /* ---- all of it ---- */
 
-/* Scratch of the load and the store, whose kernels are chosen per run: it depends on the channels only. */
+/* Scratch of "load" and "store". Their kernels are chosen per run; their scratch depends only on the channels. */
 static uint64_t convert_scratch(const dv_plan_options *options, const char *op, const dvk_view *view) {
     const dvk_convert_args args = {.view = *view};
     uint64_t most = 0;
@@ -182,7 +182,7 @@ static uint64_t convert_scratch(const dv_plan_options *options, const char *op, 
     return most;
 }
 
-/* What the load and the store read and write, and the scratch that they need. */
+/* Sets the views that "load" writes and "store" reads, and the scratch that they need. */
 static void set_pictures(dv_plan *p, const dv_memory_plan *place, const dv_plan_options *options) {
     p->input = dv_view_of(place, p->graph->input, &p->input_at);
     p->output = dv_view_of(place, p->graph->output, &p->output_at);
@@ -244,7 +244,7 @@ static void append(text *t, const char *fmt, ...) {
     t->length += length;
 }
 
-/* Where a pointer of the step was bound to, if that is a picture; NULL: not. */
+/* The bind of a pointer of the step; NULL: none, or a weight. */
 static const dv_bind *bound_at(const dv_plan *p, const dv_step *s, const void *member) {
     const uint32_t field = (uint32_t)((const char *)member - (const char *)&s->args);
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {

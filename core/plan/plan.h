@@ -1,9 +1,9 @@
-/* plan.h - a fused graph turned into steps: which kernel runs, on what arguments, where every value lies in one arena.
+/* plan.h - a fused graph as steps: which kernel runs with which arguments, and the place of every value in one arena.
  *
- * A plan is immutable, holds no weights' values and owns no memory for pictures: making one is cheap, so sizes are
- * tried out by planning them. A step's pointers are listed as binds and filled in per run (run.c) from the arena and
- * the packed weights (exec/weights.c). The CPU and CUDA are planned alike; what differs is the storage of values, the list that
- * kernels are chosen from, and what the CUDA kernels can take over from their neighbours (fuse_cuda.c). */
+ * A plan is immutable. It holds no weight data and no memory for pictures, so it is cheap to create: callers plan
+ * several sizes to compare them. Binds list a step's pointers; core/exec fills them in per run from the arena and the
+ * packed weights. The CPU and CUDA share the planner. They differ in the storage of values, the list of kernels, and
+ * the neighbouring steps that CUDA kernels can absorb (fuse_cuda.c). */
 #ifndef DV_PLAN_H
 #define DV_PLAN_H
 
@@ -18,64 +18,64 @@ typedef struct dv_bind { /* a pointer inside a step's args */
     dv_bind_kind kind;
     uint32_t field;  /* offset of the pointer in dvk_args */
     uint64_t at;     /* byte offset in the arena or the state; index into the plan's weights */
-    uint64_t within; /* weights: byte offset in that one */
+    uint64_t within; /* weights: byte offset within that weight */
 } dv_bind;
 
 typedef struct dv_step {
     dv_kernel kernel;
-    const char *label; /* the node's, owned by the plan's graph */
-    dvk_args args;     /* pointers that are bound point to nothing */
+    const char *label; /* owned by the plan's graph */
+    dvk_args args;     /* bound pointers are invalid until the run */
     int64_t first_bind, n_binds;
     int64_t units;         /* CPU */
     uint64_t flops, bytes; /* bytes: read and written, weights included */
-    double cost;           /* estimated ns on one core, or on the GPU */
-    uint64_t scratch_at;   /* CUDA: in the workspace */
+    double cost;           /* estimate in ns, on one core or on the GPU */
+    uint64_t scratch_at;   /* CUDA: byte offset in the workspace */
 } dv_step;
 
 enum { DV_WEIGHT_ALIGN = 256 }; /* on a GPU */
 
-#define DV_BUS_GBS 50.0 /* guess: between a GPU and the host's memory, in one direction while the other is busy too */
+#define DV_BUS_GBS 50.0 /* estimate for GPU <-> host memory in one direction while the other is busy too */
 
 typedef struct dv_kept { /* a ring's part of a clip's state */
     uint64_t at, bytes;  /* in the resident or in the offloaded state */
     bool offloaded;
 } dv_kept;
 
-/* A ring's part of a clip's state on its way between the arena and the host's memory, beside the steps. */
+/* The transfer of a ring's part of a clip's state between the arena and host memory, concurrent with the steps. */
 typedef struct dv_transfer {
-    uint64_t at, pitch; /* in the arena: rows of a pixel's frames */
-    uint64_t host_at;   /* in the offloaded state: the same, one behind the other */
+    uint64_t at, pitch; /* in the arena: rows hold the frames of one pixel */
+    uint64_t host_at;   /* in the offloaded state: the same rows, contiguous */
     uint64_t row_bytes, rows;
     bool to_host;
-    double done; /* guessed, ns from the beginning */
+    double done; /* estimate, ns from the start of the plan */
 } dv_transfer;
 
-/* Before a step, or behind the last of them: a transfer may begin, as all steps before are done, or is waited for. In the
- * order in which that is to be done. */
+/* Before `step`, or behind the last one: the transfer may begin (all earlier steps are complete), or must be complete.
+ * In the order of execution. */
 typedef struct dv_sync {
     int64_t step;
     int64_t transfer;
     bool begins;
 } dv_sync;
 
-/* A parameter in the form a step reads it: packed by a kernel, or a vector of f32. */
+/* A parameter in the form that a step reads: packed by a kernel, or a vector of f32. */
 typedef struct dv_weight {
     dv_param param;
     dv_kernel kernel;     /* none: vector */
-    dvk_conv2d_args conv; /* what pack() is told; pointers point to nothing */
+    dvk_conv2d_args conv; /* argument of pack(); its pointers are invalid */
     uint64_t bytes;
-    int64_t count; /* of a vector: elements; what is stored is repeated */
-    int32_t parts; /* of the parameter, each packed by itself, one behind the other; 0: one */
+    int64_t count; /* vector: elements; a shorter stored vector is repeated */
+    int32_t parts; /* parts of the parameter, each packed separately, one after another; 0: one part */
 } dv_weight;
 
-/* A mean over a picture of which the plan computes a tile, or several: it is put into the arena before the plan runs, the
- * same for all of them. What it is of lies there once the steps before `step` have run. */
+/* A mean over a picture of which the plan computes one or several tiles. The caller writes it to the arena before the
+ * plan runs; all tiles share it. Its operand is in the arena once the steps before `step` have run. */
 typedef struct dv_plan_mean {
     int64_t step;
-    uint64_t flops; /* of those steps, as their cost */
+    uint64_t flops; /* of those steps; so is cost */
     double cost;
     dv_kernel kernel; /* "mean" of a part of one picture of x, in f32 */
-    dvk_view x;       /* data NULL */
+    dvk_view x;       /* data is NULL */
     uint64_t x_at, given_at;
 } dv_plan_mean;
 
@@ -83,20 +83,20 @@ typedef struct dv_live { /* a piece of the arena */
     uint64_t at, bytes;
 } dv_live;
 
-/* The same of a group norm's statistics: what they are of lies there once the steps before `step`, "group_norm_finish", have
- * run, which reads {1, mean, variance}, [picture][group][3] in f32. All that it and the steps behind it read of what the
- * steps before it have written is in the plan's live pieces [first_live, end_live). */
+/* The same for a group norm's statistics. `step` is its "group_norm_finish", which reads {1, mean, variance},
+ * [picture][group][3] in f32. The pieces live[first_live, end_live) hold everything that earlier steps have written
+ * and that `step` or later steps read. */
 typedef struct dv_plan_norm {
     int64_t step, first_live, end_live;
     dv_kernel kernel; /* "group_norm_stats" of a part of one picture of x */
-    dvk_view x;       /* data NULL */
+    dvk_view x;       /* data is NULL */
     uint64_t x_at, given_at;
     int64_t groups;
 } dv_plan_norm;
 
 enum { DV_RINGS = 128 };
 
-typedef struct dv_rings { /* a set of numbers, dv_time.ring; larger ones are in none */
+typedef struct dv_rings { /* a set of ring numbers (dv_time.ring) below DV_RINGS */
     uint64_t bits[DV_RINGS / 64];
 } dv_rings;
 
@@ -126,78 +126,80 @@ typedef struct dv_plan {
     int64_t n_binds, cap_binds;
     dv_weight *weights;
     int64_t n_weights, cap_weights;
-    dvk_view input, output; /* data NULL */
+    dvk_view input, output; /* data is NULL */
     uint64_t input_at, output_at;
     uint64_t arena_bytes;
-    dv_kept *kept; /* of rings, in their order; behind what is resident of it lies the rest of the state */
+    dv_kept *kept; /* one per ring, in order; the rest of the resident state lies behind them */
     int64_t n_kept;
     dv_transfer *transfers;
-    dv_sync *syncs; /* two of each */
+    dv_sync *syncs; /* two per transfer */
     int64_t n_transfers;
-    dv_plan_mean means[DV_MEANS]; /* options: given_means */
+    dv_plan_mean means[DV_MEANS]; /* filled in with options.given_means */
     int32_t n_means;
     dv_plan_norm *norms;
     int64_t n_norms, cap_norms;
     dv_live *live;
     int64_t n_live, cap_live;
-    uint64_t live_bytes;      /* of the norm that has most */
-    uint64_t state_bytes;     /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
-    uint64_t offloaded_bytes; /* more of it, in the host's memory */
+    uint64_t live_bytes;      /* largest total of a norm's pieces */
+    uint64_t state_bytes;     /* state that a clip's slice leaves to the next; its layout depends only on the nodes */
+    uint64_t offloaded_bytes; /* further state in host memory */
     uint64_t scratch_bytes;   /* behind the arena, per thread, a multiple of 64 */
-    uint64_t scratch_added;   /* of these: by dv_plan_autotune */
+    uint64_t scratch_added;   /* the part of scratch_bytes that dv_plan_autotune added */
     uint64_t weight_bytes;
     uint64_t flops;
     double cost;
-    double duration;      /* cost, and what steps wait for transfers */
-    bool direct;          /* the last step stores pictures itself; `output` has no place in the arena */
-    dv_rings plain_rings; /* policy.transform_frames: rings whose frames could be transformed and are not */
+    double duration;      /* cost plus the time that steps wait for transfers */
+    bool direct;          /* the last step stores pictures itself; `output` has no buffer */
+    dv_rings plain_rings; /* policy.transform_frames: rings that could be transformed but are not */
 } dv_plan;
 
-/* How the slices of a clip are executed: what trades time against memory. None of it changes the network, and all slices of a
- * clip have the same policy. All zero: the pictures of a slice are computed together, the state stays on the device, and
- * no frame is transformed. "Transformed" is Winograd's input transform. */
+/* How the slices of a clip are executed: the settings that trade time for memory. None changes the network. All slices
+ * of a clip have the same policy. All zero: the pictures of a slice are computed together, the state stays on the
+ * device, and no frame is transformed. "Transformed" means Winograd's input transform. */
 typedef struct dv_exec_policy {
-    bool frame_by_frame; /* large pictures of a slice are computed one after the other (dv_by_frame): a smaller arena */
-    bool offload_state;  /* CUDA: the rings of the state lie in the host's memory, but for resident_bytes of them */
-    bool transform_frames;   /* CUDA: convolutions over time read transformed frames: faster, half as large again */
-    bool transform_bands;    /* the largest frames are transformed in bands of rows, but for those in rings */
-    uint64_t resident_bytes; /* offload_state: bytes of rings that stay on the GPU */
-    /* offload_state: the arena may grow to this, so that copies run beside the steps; 0: as small as it gets */
+    bool frame_by_frame; /* computes large pictures of a slice one after another (dv_by_frame): a smaller arena */
+    bool offload_state;  /* CUDA: rings of the state are in host memory, except resident_bytes of them */
+    /* CUDA: convolutions over time read transformed frames: faster, with 1.5 times the memory */
+    bool transform_frames;
+    bool transform_bands;    /* transforms the largest frames in bands of rows, except those in rings */
+    uint64_t resident_bytes; /* offload_state: bytes of ring state that stay on the GPU */
+    /* offload_state: the arena may grow to this size so that copies overlap with steps; 0: smallest arena */
     uint64_t overlap_arena_bytes;
-    dv_rings plain_rings;         /* transform_frames: rings whose frames are left as they are */
-    uint64_t transform_max_arena; /* no frame is transformed that would make the arena larger than this; 0: no limit */
-    uint64_t transform_max_total; /* the same for the arena and the growth of the convolutions' weights together */
-    double transform_min_gain;    /* least ns that a transform gains for each byte it adds to the weights; 0: any */
+    dv_rings plain_rings;         /* transform_frames: rings that stay untransformed */
+    uint64_t transform_max_arena; /* limit of the arena in bytes; a transform that exceeds it is skipped; 0: no limit */
+    uint64_t transform_max_total; /* the same for the arena plus the growth of the convolutions' weights */
+    double transform_min_gain;    /* least ns that a transform must save per byte it adds to the weights; 0: any */
 } dv_exec_policy;
 
 typedef struct dv_plan_options {
-    const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: the CPU */
-    uint32_t cpu;              /* DVK_CPU_* allowed */
+    const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: CPU */
+    uint32_t cpu;              /* allowed DVK_CPU_* bits */
     dvk_dtype compute;         /* DVK_F32, DVK_BF16 or DVK_INT8; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
-    bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
-    bool direct;               /* CUDA: only "store" reads the output: the last step may store the picture itself */
-    bool
-        given_means; /* the graph's means, DV_MEANS at most, and its group norms' are over more than is computed here: they are given */
-    const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
-    bool int8_always;    /* and do, whether they gain or not */
-    bool wide;           /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
+    bool lean;                 /* CPU: only kernels whose packed weights are hardly larger than the weights */
+    bool direct;               /* CUDA: only "store" reads the output, so the last step may store the picture itself */
+    /* the graph's means (at most DV_MEANS) and group norms span more than this plan computes; their statistics are
+     * given */
+    bool given_means;
+    const dv_int8 *int8; /* for 8-bit compute: the convolutions that may use it; NULL: all */
+    bool int8_always;    /* these use 8 bits even if it is slower */
+    bool wide;           /* INT8 on a GPU: values exceed the range of F16, so they are stored as BF16 */
     dv_exec_policy policy;
 } dv_plan_options;
 
-/* Products of eight bits, on a GPU of values of 16, on a CPU of f32. */
+/* 8-bit products: of 16-bit values on a GPU, of f32 on a CPU. */
 static inline bool dv_is_8bit(dvk_dtype compute) {
     return compute == DVK_FP8 || compute == DVK_INT8;
 }
 
-/* What a convolution computes in that may not have 8-bit integers: the type of what is stored. */
+/* The compute type of convolutions that may not use 8 bits: the stored type. */
 static inline dvk_dtype dv_plain_of_int8(const dv_plan_options *options) {
     return options->caps == NULL ? DVK_F32 : options->wide ? DVK_BF16 : DVK_F16;
 }
 
-/* Takes the graph over in every case. It must have passed dv_graph_check and dv_fuse. */
+/* Takes ownership of the graph in every case. The graph must have passed dv_graph_check and dv_fuse. */
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out);
 void dv_plan_release(dv_plan *p);
-/* One line a step: kernel, label, shapes, places; then the arena. NULL: out of memory. */
+/* One line per step: kernel, label, shapes, places; then the arena. Free with dv_free; NULL: out of memory. */
 char *dv_plan_dump(const dv_plan *p);
 
 /* The view of a plan's value in an arena. */
