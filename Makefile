@@ -6,7 +6,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 PICTURE ?= packaging/examples/cat.png
 
-.PHONY: build run test sanitize bench fuzz docs windows archive format clean \
+.PHONY: build run check test sanitize bench fuzz docs windows archive format clean \
 	install-obs uninstall-obs install-comfy uninstall-comfy
 
 build:
@@ -18,6 +18,10 @@ build:
 run: build
 	$(BUILD)/davy upscale $(PICTURE) -o $(BUILD)/upscaled.png
 	@echo "the picture, four times as large: $(CURDIR)/$(BUILD)/upscaled.png"
+
+# Before each commit: a part of all tests, about three minutes on two cores. docs/tests.md says which.
+check: build
+	@ctest --test-dir $(BUILD) -L '^check$$' -j $(JOBS) --timeout 300 --output-on-failure
 
 test:
 	@sh packaging/setup.sh test

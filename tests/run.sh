@@ -27,7 +27,7 @@ step() {
 }
 
 cd "$root" || exit 1
-step ctest ctest --test-dir "$build" -V -j "${JOBS:-$(nproc)}" --timeout 900
+step ctest ctest --test-dir "$build" -V -j "${JOBS:-$(nproc)}" --timeout 900 -LE quick
 step no_device_code sh tests/no_device_code.sh "$build"
 step sanitize sh tests/sanitize.sh
 step fuzz sh tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"

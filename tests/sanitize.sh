@@ -44,7 +44,7 @@ export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:strict_string_ch
 export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="halt_on_error=0:exitcode=66:second_deadlock_stack=1"
 suite asan address,undefined "${fatbins:+$plain}" \
-    'plugins/cli/all tests/unit/all tests/kcheck/all tests/cuda/all tests/abi/all tests/hosts/all tests/cli/all tests/fault/all' -L 'unit|kcheck|cuda|abi|hosts|fault'
+    'plugins/cli/all tests/unit/all tests/kcheck/all tests/cuda/all tests/abi/all tests/hosts/all tests/cli/all tests/fault/all' -L 'unit|kcheck|cuda|abi|hosts|fault' -LE quick
 suite tsan thread '' 'host_threads host_stopping test_gpu test_pool test_mem test_engine_memory test_file_source' -R 'hosts.(threads|stopping)|cuda.test_gpu$|unit.*(pool|mem|source)'
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
