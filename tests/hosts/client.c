@@ -1,7 +1,7 @@
-/* client.c - a whole host in C: client MODELS FOLDER
- * Loads the library, looks at devices, opens the shipped davy-live-x2 from MODELS by name and a TAESD from files it
- * writes into FOLDER, upscales, encodes, decodes, waits for jobs, reads errors, and leaves no memory behind. The
- * results are also written to FOLDER as raw floats (upscaled.f32, decoded.f32), so that two systems can be compared. */
+/* client.c - a complete host in C. Usage: client MODELS FOLDER
+ * It loads the library, lists devices and opens two models: the shipped davy-live-x2 by name from MODELS, and a TAESD from files
+ * that it writes into FOLDER. It upscales, encodes, decodes, waits for jobs, reads errors, and must not leak memory. It writes
+ * the results to FOLDER as raw floats (upscaled.f32, decoded.f32), for comparing two systems. */
 #include <stdlib.h>
 #include <string.h>
 #if defined(_WIN32)
@@ -97,7 +97,7 @@ static void check_shipped_info(davy_model *m) {
     CHECK(info.compute == DAVY_DTYPE_F32);
 }
 
-/* The same work as a job: the call returns at once, the picture is the same to the bit. */
+/* The same work as a job: the call returns at once, and the picture has the same bits. */
 static void upscale_as_job(davy_model *m, const picture *in, const picture *want) {
     const davy_tensor src = host_tensor(in);
     picture out = picture_new(want->n, want->h, want->w, want->c);
@@ -182,7 +182,7 @@ static void upscale(void) {
         picture_free(&out);
     }
     IS(api->model_unload(m, 0), DAVY_OK);
-    IS(host_upscale(api, m, &in, NULL, &out), DAVY_OK); /* loads again by itself */
+    IS(host_upscale(api, m, &in, NULL, &out), DAVY_OK); /* loads the weights again */
     picture_free(&out);
     picture_free(&in);
     api->model_release(m);

@@ -1,8 +1,8 @@
-"""client.py MODELS FOLDER - a whole host in Python, with ctypes and the standard library alone.
+"""client.py MODELS FOLDER - a complete host in Python, with only ctypes and the standard library.
 
-The binding is the one the ComfyUI nodes use (plugins/comfy/davy/abi.py). The same job as client.c: devices, context with
-callbacks, the shipped model by name, a VAE from memory and through a reader callback, blocking calls, jobs, threads,
-errors. Ends `N passed, N failed`."""
+It uses the binding of the ComfyUI nodes (plugins/comfy/davy/abi.py). It tests the same as client.c: devices, a context with
+callbacks, a shipped model by name, a VAE from memory and from a reader callback. Blocking calls, jobs, threads and errors
+follow. Ends `N passed, N failed`."""
 
 import array
 import ctypes
@@ -59,7 +59,7 @@ def tensor(memory, shape, layout, **members):
     t = abi.Tensor(memory=abi.Memory.HOST, dtype=abi.Dtype.F32, layout=layout, ndim=len(shape), **members)
     t.data = abi.buffer_address(memory)
     t.shape[: len(shape)] = shape
-    t.keep = memory  # the address is good as long as the tensor is
+    t.keep = memory  # keeps the address valid as long as the tensor
     return t
 
 
@@ -106,7 +106,7 @@ def taesd_decoder(seed):
     base = array.array("f", [r.uniform(-1, 1) for _ in range(64 * 64 * 9)])
     for name, (shape, spread) in tensors.items():
         count = math.prod(shape)
-        start = r.randrange(len(base))  # one list of numbers, begun elsewhere for each tensor: cheap and different
+        start = r.randrange(len(base))  # one list of numbers with another start for each tensor: fast and different
         values = (base[start:] + base[:start])[:count]
         data = array.array("f", [spread * v for v in values]).tobytes()
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(payload), len(payload) + len(data)]}

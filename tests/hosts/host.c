@@ -1,4 +1,4 @@
-/* host.c - a host as simple as one can be. Counters are atomic because callbacks may come from library threads. */
+/* host.c - a minimal host. Counters are atomic because callbacks may come from library threads. */
 #include "tests/hosts/host.h"
 
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #include "abi/davy_loader.h"
 
 const davy_api *host_load(void) {
-    static davy_library library; /* never unloaded: the mapping stays anyway */
+    static davy_library library; /* never unloaded, because the library pins its mapping */
     if (library.api == NULL && davy_load(&library, NULL, DAVY_ABI_1_0) != 0) {
         fprintf(stderr, "the library could not be loaded: %s\n", library.error);
         exit(2);
@@ -29,7 +29,7 @@ const char *host_error(const davy_api *api) {
 
 /* ---- callbacks ---- */
 
-/* Blocks carry their size in front, so that a free with another size is noticed. */
+/* Each block has its size in front, so the host detects a free with another size. */
 static void *DAVY_CALL lend(void *user, size_t bytes, size_t align) {
     host_state *s = user;
     const long long number = atomic_fetch_add(&s->allocations, 1);

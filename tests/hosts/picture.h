@@ -1,6 +1,6 @@
-/* picture.h - one picture, many descriptions: a picture is held as floats, and a view is the same picture in some
- * layout, dtype, value range, channel order and row pitch, with the davy_tensor that says so. Tests run the same work
- * through different views and compare the pictures that come back. */
+/* picture.h - pictures and views. A picture is stored as floats. A view is the same picture in another layout, dtype, value
+ * range, channel order and row pitch, with its davy_tensor. Tests run the same work on different views and compare the
+ * results. */
 #ifndef DV_TESTS_PICTURE_H
 #define DV_TESTS_PICTURE_H
 
@@ -16,9 +16,9 @@ void picture_free(picture *p);
 int64_t picture_count(const picture *p);
 /* Values k / 256, exact in every dtype but U8 and U16. */
 void picture_fill(picture *p, uint32_t seed);
-/* Values k / 255, what 8-bit pictures hold. */
+/* Values k / 255, exact in 8-bit pictures. */
 void picture_fill_8bit(picture *p, uint32_t seed);
-double picture_max_error(const picture *a, const picture *b); /* largest |a - b|; 1e30 where a value is not finite */
+double picture_max_error(const picture *a, const picture *b); /* largest |a - b|; 1e30 if a value is not finite */
 double picture_l2_error(const picture *got, const picture *want); /* ||got - want|| / ||want|| */
 
 typedef struct view_format {
@@ -29,13 +29,13 @@ typedef struct view_format {
     davy_range range;
     int64_t row_gap; /* bytes between rows (planes of a channel-first layout: between rows as well) */
     int upside_down; /* rows are stored from the last to the first, the stride is negative */
-    int unaligned;   /* memory begins at an odd address of the element's size */
+    int unaligned;   /* memory starts at an odd multiple of the element's size */
 } view_format;
 
 typedef struct view {
     view_format format;
     int64_t n, h, w, c;
-    unsigned char *memory; /* from malloc, with a margin on both sides that nobody may write */
+    unsigned char *memory; /* from malloc, with a margin on both sides that must not be written */
     uint64_t bytes;
     davy_tensor tensor;
 } view;
@@ -45,7 +45,7 @@ view view_new(const view_format *format, int64_t n, int64_t h, int64_t w, int64_
 void view_free(view *v);
 void view_store(view *v, const picture *p);
 picture view_load(const view *v);
-/* Bytes outside the pixels (gaps between rows, margins) that no longer have the pattern. */
+/* Number of bytes outside the pixels (gaps between rows, margins) that have changed. */
 int64_t view_trampled(const view *v);
 
 /* Reads any tensor in host memory as a picture. */

@@ -1,4 +1,4 @@
-"""A made-up SmolVLM of a few thousand numbers, as a folder: tiny_vlm.write(folder). It answers nonsense, always the same."""
+"""tiny_vlm.write(folder) writes a random SmolVLM of a few thousand parameters. Its answers are nonsense, but reproducible."""
 
 import array
 import json
@@ -13,7 +13,7 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<global-img>", "<fake
 
 
 def byte_letters():
-    """The letter that stands for each byte in a byte-level vocabulary."""
+    """The character for each byte in a byte-level vocabulary."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, spare = {}, 256
     for byte in range(256):
@@ -133,7 +133,7 @@ def save(folder, vocab, of_shapes, made=None):
 
 
 def write_qwen(folder):
-    """A Qwen2-VL of the same kind, which takes videos: stills and their frames are of one size."""
+    """A Qwen2-VL of the same kind, for videos: its stills and frames have the same size."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
@@ -156,8 +156,8 @@ def write_qwen(folder):
 
 
 def write_thinking(folder):
-    """A Qwen3-VL whose layers add nothing, so that a token alone decides about the next one: it thinks t0 to t299, then answers
-    "Yes" and ends."""
+    """A Qwen3-VL whose layers add nothing, so each token depends only on the one before. Its thoughts are t0 to t299; then it
+    answers "Yes" and ends."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]

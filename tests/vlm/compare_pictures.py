@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""compare_pictures.py PROBE [SECONDS] - holds the library's picture preparation against Pillow (resampling, alpha) and
-against transformers' own processors and stored results of theirs (patches), all bit for bit. What cannot be imported is
-skipped and said so."""
+"""compare_pictures.py PROBE [SECONDS] - compares the library's picture preparation, bit for bit, with Pillow (resampling,
+alpha) and with transformers' processors and their stored results (patches). If a module cannot be imported, its tests are
+skipped with a message."""
 import json
 import os
 import pathlib
@@ -47,7 +47,7 @@ def probe(args, data):
 
 
 def compare_pillow():
-    old = tuple(int(v) for v in pillow.split(".")[:2]) < (12, 3)  # takes very tall pictures another way
+    old = tuple(int(v) for v in pillow.split(".")[:2]) < (12, 3)  # resizes very tall pictures differently
     rnd = random.Random(7)
     noise = np.random.default_rng(7)
     end = time.time() + SECONDS
@@ -204,7 +204,7 @@ def read_png(path):
 
 
 def compare_golden():
-    """davy-tiny-vlm's stored pixel_values, and the sums of those that are not stored."""
+    """Compares with davy-tiny-vlm's stored pixel_values, or with stored sums."""
     golden, model = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"
     if not (golden.exists() and model.exists()):
         skipped.append("no davy-tiny-vlm")

@@ -1,5 +1,6 @@
-/* probe.c - the picture part of captioning for scripts: reads 8-bit pixels from stdin, writes what the library makes of
- * them to stdout. compare_pictures.py holds that against Pillow and transformers.
+/* probe.c - the picture part of captioning for scripts: reads 8-bit pixels from stdin, writes the library's result to stdout.
+ * compare_pictures.py compares it with Pillow and transformers. Usage:
+ *
  *     probe resize FILTER W H TO_W TO_H [X0 Y0 X1 Y1]      RGB to RGB
  *     probe white W H                                      RGBA to RGB
  *     probe prepare FOLDER W H FRAMES PIXELS TILES         RGB to a line of numbers (tiles rows cols grid_t grid_h grid_w

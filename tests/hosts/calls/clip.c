@@ -1,5 +1,5 @@
-/* clip.c - clips through VAEs of videos: as many latents and frames as is said, lengths that do not fit, several clips,
- * layouts, samples, slices; cancelling, deadlines, wrong use. */
+/* clip.c - clips through video VAEs: numbers of latents and frames, lengths that do not fit, several clips, layouts, samples,
+ * slices, cancelling, deadlines, wrong use. */
 #include "tests/hosts/calls/clip_host.h"
 
 static void tells_facts(void) {
@@ -7,7 +7,7 @@ static void tells_facts(void) {
     CHECK(facts.latent_channels == Z && (facts.features & DAVY_MODEL_ENCODES) && (facts.features & DAVY_MODEL_DECODES));
 }
 
-/* A clip that is no whole number of latents is one whose last frame is repeated. */
+/* If the frames do not fill the last latent, the last frame is repeated. */
 static void pads(void) {
     for (int frames = 1; frames <= 10; frames++) {
         const int whole = first + 4 * (latents_of(frames) - 1);
@@ -42,7 +42,7 @@ static void plans(void) {
     CHECK(plan.shape[1] == 17 && plan.shape[2] == HEIGHT && plan.shape[4] == 3);
 }
 
-/* Each clip of several is as it is alone; slices of any length change nothing. */
+/* Each of several clips gives the same result as alone, with slices of any length. */
 static void several(void) {
     enum { CLIPS = 2, FRAMES = 9 };
     const int latents = latents_of(FRAMES);
@@ -59,7 +59,7 @@ static void several(void) {
     free(pixels), free(all), free(one);
 }
 
-/* Channels ahead of frames, as ComfyUI has latents, and numbers of other types. */
+/* Channels before frames, as in ComfyUI's latents, and other dtypes. */
 static void layouts(void) {
     enum { FRAMES = 13 };
     const int latents = latents_of(FRAMES), area = lh() * lw();
@@ -91,7 +91,7 @@ static void layouts(void) {
     free(pixels), free(bytes), free(plain), free(planes), free(decoded);
 }
 
-/* The library allocates; jobs. */
+/* Output memory from the library, and jobs. */
 static void hands_out(void) {
     uint8_t *pixels = frames_of(1, 9);
     const davy_tensor in = pixels_tensor(pixels, 1, 9);
@@ -109,7 +109,7 @@ static void hands_out(void) {
     free(pixels);
 }
 
-/* What is drawn depends on the seed and the latent's number, not on slices; the mean is what is drawn around. */
+/* Samples depend on the seed and the latent's number, not on slices. They scatter around the mean. */
 static void samples(void) {
     enum { FRAMES = 12 };
     const int latents = latents_of(FRAMES);
@@ -180,7 +180,7 @@ static void misuse(void) {
     IS(api->vae_encode(model, &in, &out, NULL, NULL), DAVY_E_SHAPE);
     out.shape[1]--;
     run.tile_overlap = 16;
-    IS(api->vae_encode(model, &in, &out, &run, NULL), DAVY_E_INVALID); /* all of a tile is overlap */
+    IS(api->vae_encode(model, &in, &out, &run, NULL), DAVY_E_INVALID); /* the overlap is as large as the tile */
     run = (davy_run){.struct_size = sizeof run, .tile_frames = -2};
     IS(api->vae_encode(model, &in, &out, &run, NULL), DAVY_E_INVALID);
     const davy_tensor clip = pixels_tensor(NULL, 1, 5);

@@ -1,6 +1,5 @@
-/* clip_host.h - what the programs share that take clips through VAEs of videos: frames and latents, calls with them, items
- * through a sequence. Each runs once with a network whose first latent is four frames (TAEHV), once with one where it is
- * one (SeedVR2). */
+/* clip_host.h - shared by the tests of video VAEs: frames and latents, calls, items through a sequence. Each test runs with two
+ * networks: in TAEHV the first latent has four frames, in SeedVR2 one. */
 #ifndef DV_TESTS_CLIP_HOST_H
 #define DV_TESTS_CLIP_HOST_H
 
@@ -12,7 +11,7 @@ enum { WIDTH = 24, HEIGHT = 16, Z = 4, LONGEST = 21, PIXELS = WIDTH * HEIGHT * 3
 
 extern const davy_api *api;
 extern davy_context *ctx;
-extern davy_model *model; /* of the file that is being tested */
+extern davy_model *model; /* the network under test */
 extern davy_model_info facts;
 extern int first; /* frames of its first latent */
 
@@ -21,7 +20,7 @@ int lh(void);
 int lw(void);
 size_t latent_bytes(int n);
 
-/* Frame `number` of clip `clip` at p: not alike, and no noise, so that networks do not saturate. */
+/* Writes frame `number` of clip `clip` to p. Frames differ, and have no noise, so that networks do not saturate. */
 void fill_frame(uint8_t *p, int clip, int number);
 
 uint8_t *frames_of(int clips, int frames);
@@ -47,7 +46,7 @@ typedef struct flow { /* all items of one side, packed */
 davy_tensor item_in(const flow *f, int i);
 davy_result pull_one(davy_sequence *s, const flow *f, int i, uint64_t timeout_ns);
 
-/* Pushes what goes in, pulls what comes, in one thread. Returns the number of results. */
+/* Pushes all items and pulls results, in one thread. Returns the number of results. */
 int flow_through(davy_sequence *s, const flow *f);
 
 /* ---- the networks ---- */

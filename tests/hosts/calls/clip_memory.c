@@ -1,8 +1,7 @@
-/* clip_memory.c - clips through VAEs of videos where memory is short: budgets that nothing fits, allocations of the host that
- * fail. */
+/* clip_memory.c - clips through video VAEs with little memory: budgets that are too small, and failing allocations. */
 #include "tests/hosts/calls/clip_host.h"
 
-/* Nothing fits: said with numbers, and all goes on afterwards. */
+/* If nothing fits, the error has the numbers, and the context works afterwards. */
 static void budgets(void) {
     uint8_t *pixels = frames_of(1, 9);
     float *latent = malloc(latent_bytes(3));
@@ -27,7 +26,7 @@ static void budgets(void) {
     free(pixels), free(latent);
 }
 
-/* Memory of the host's runs out at every place it can: said so, nothing is kept, and the next call works. */
+/* Each host allocation fails once: the call returns an error without leaks, and the next call works. */
 static void runs_out(synth_file file) {
     host_state state;
     host_state_init(&state);

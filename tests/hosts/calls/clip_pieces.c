@@ -1,6 +1,6 @@
-/* clip_pieces.c - a VAE of clips that are cut into pieces (taeh3: 17 frames, five latents, of the last piece two): how many
- * latents and frames there are, lengths that do not fit, slices and sequences with the one-shot call's bits, what is said
- * of frames that are left out. */
+/* clip_pieces.c - a VAE that cuts clips into pieces (taeh3: 17 frames, five latents; two latents in the last piece). Tests the
+ * numbers of latents and frames, lengths that do not fit, slices and sequences with the bits of the one-shot call, and the
+ * warning about frames that are left out. */
 #include "tests/hosts/host.h"
 #include "tests/hosts/synth.h"
 
@@ -23,7 +23,7 @@ static davy_tensor clip_of(int of_pixels, int t, int one) {
     return d;
 }
 
-/* As many of the results as the call says there are. */
+/* Runs one call and returns the number of results that it reports. */
 static int at_once(int encodes, const void *from, int n, void *to, int32_t slice) {
     const davy_run run = {.struct_size = sizeof run, .tile_frames = slice};
     davy_tensor in = clip_of(encodes, n, 0);
@@ -70,7 +70,7 @@ static int in_sequence(int encodes, const char *from, int n, char *to) {
     return pulled;
 }
 
-/* `frames` are cut or completed to 5 of the last piece of 17. */
+/* `frames` is cut or padded so that the last piece of 17 has 5 frames. */
 static void both_ways(int frames) {
     const int pieces = (frames + 16) / 17;
     const int z = 5 * pieces - 3, back = 17 * pieces - 12;
@@ -95,7 +95,7 @@ static void both_ways(int frames) {
     CHECKF(memcmp(shown_again, shown, (size_t)back * PIXELS) == 0, "%d latents in a sequence", z);
 }
 
-/* A piece's latents know nothing of the pieces before it; frames do. */
+/* Latents do not depend on earlier pieces; frames do. */
 static void pieces_are_apart(void) {
     at_once(1, pixels, 39, latents, 0);
     at_once(1, pixels + (size_t)17 * PIXELS, 22, again, 0);
@@ -105,7 +105,7 @@ static void pieces_are_apart(void) {
     CHECK(memcmp(shown + (size_t)17 * PIXELS, shown_again, (size_t)22 * PIXELS) != 0);
 }
 
-/* A picture by itself is the first frame, and the first latent, of any clip. */
+/* A single picture equals the first frame, and the first latent, of any clip. */
 static void pictures(void) {
     at_once(1, pixels, 22, latents, 0);
     CHECK(at_once(1, pixels, 1, again, 0) == 1);
@@ -116,8 +116,8 @@ static void pictures(void) {
     CHECK(at_once(0, latents, 1, shown, 0) == 1);
 }
 
-/* What is behind a last piece's fifth frame, or second latent, changes nothing and is told; before them the last one is
- * repeated. */
+/* Frames after the last piece's fifth frame, or second latent, change nothing and cause a warning. If there are fewer, the last
+ * one is repeated. */
 static void cut_or_completed(void) {
     CHECK(at_once(1, pixels, 22, latents, 0) == 7);
     *told = 0;
@@ -140,7 +140,7 @@ static void cut_or_completed(void) {
     CHECKF(*told == 0, "'%s'", told);
 }
 
-/* Of several clips each ends without its own last frames. */
+/* Each of several clips leaves out its own last frames. */
 static void two_at_once(void) {
     davy_tensor in = clip_of(1, 24, 0), out = clip_of(0, 7, 0);
     in.shape[0] = out.shape[0] = 2;

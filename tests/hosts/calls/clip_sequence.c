@@ -1,4 +1,4 @@
-/* clip_sequence.c - sequences of a VAE of videos: the one-shot call's numbers to the last bit, whatever is pushed when. */
+/* clip_sequence.c - sequences of a video VAE: the results have the bits of the one-shot call for any timing of the pushes. */
 #include <pthread.h>
 
 #include "tests/hosts/calls/clip_host.h"
@@ -72,7 +72,7 @@ static void two_threads(void) {
     free(pixels), free(want), free(got);
 }
 
-/* Too few frames for a latent: nothing is on its way; they become one when the clip ends. */
+/* Too few frames for a latent: no result is in flight. When the clip ends, they become a latent. */
 static void waits(void) {
     uint8_t *pixels = frames_of(1, 8);
     float got[2 * 64 * Z], want[2 * 64 * Z];
@@ -99,7 +99,7 @@ static void waits(void) {
     IS(api->sequence_finish(s), DAVY_OK);
     IS(pull_one(s, &f, 0, FOREVER), DAVY_END);
     IS(api->sequence_reset(s), DAVY_OK);
-    IS(api->sequence_push(s, &in, FOREVER), DAVY_OK); /* released with a frame on its way */
+    IS(api->sequence_push(s, &in, FOREVER), DAVY_OK); /* released with a frame in flight */
     api->sequence_release(s);
     free(pixels);
 }

@@ -1,10 +1,10 @@
-/* clip_tiles.c - clips in tiles: asked for, told of in plans, the same through a sequence to the last bit, and chosen where
- * memory is short; frames stay close to what they are whole. */
+/* clip_tiles.c - clips in tiles: requested tiles, tiles reported in plans, equal bits through a sequence, tiles chosen because
+ * memory is short. Frames stay close to those without tiles. */
 #include <math.h>
 
 #include "tests/hosts/calls/clip_host.h"
 
-enum { W = 192, H = 160, FRAMES = 6, PIXEL = 3 }; /* six are no whole number of latents */
+enum { W = 192, H = 160, FRAMES = 6, PIXEL = 3 }; /* six frames do not fill the last latent */
 
 static int z_width(void) {
     return W / facts.spatial_factor;
@@ -64,7 +64,7 @@ static double distance(const float *a, const float *b, size_t n) {
     return sqrt(sum / all);
 }
 
-/* TAEHV has no norms: frames are what they are whole wherever a tile sees enough. */
+/* TAEHV has no norms, so tiles with enough overlap give the same frames as without tiles. */
 static double bound(void) {
     return first == 4 ? 0.1 : 0.5;
 }
@@ -79,7 +79,7 @@ static davy_plan_info plan_of(davy_op op, const davy_run *run) {
     return plan;
 }
 
-/* ---- asked for ---- */
+/* ---- requested tiles ---- */
 
 static davy_sequence *open_tiles(davy_op op, const davy_run *run) {
     const davy_tensor frame = {.struct_size = sizeof frame,
@@ -104,7 +104,7 @@ static davy_sequence *open_tiles(davy_op op, const davy_run *run) {
     return s;
 }
 
-/* All items of one side in, all of the other out, one behind the other. */
+/* Pushes all items and collects all results, adjacent in memory. */
 static void flow_all(davy_op op, const davy_run *run, char *in, int n_in, char *out, int n_out) {
     davy_sequence *s = open_tiles(op, run);
     const int encodes = op == DAVY_OP_VAE_ENCODE;
@@ -166,10 +166,10 @@ static void asked_for(void) {
     free(pixels), free(whole), free(tiles), free(frames), free(parts), free(same);
 }
 
-/* ---- chosen ---- */
+/* ---- tiles chosen by the library ---- */
 
-/* Budgets from what frames take whole, downwards: tiles, and in the end a refusal that says so. TAEHV is cut where it sees no
- * further, and these frames are not larger than that. */
+/* Budgets from the need of whole frames downwards: first tiles, in the end an error with a message. TAEHV needs an overlap as
+ * wide as its reach, and these frames are not larger than that. */
 static void chosen(void) {
     float *latent = calloc(latent_numbers(), sizeof(float));
     float *whole = malloc(frame_numbers() * sizeof(float)), *frames = malloc(frame_numbers() * sizeof(float));

@@ -1,6 +1,5 @@
-/* formats.c - the same picture through every layout, dtype, value range, channel order and pitch that davy.h names, in
- * and out. What comes back must be the same picture: to the bit where both sides are F32, else within what the dtype
- * can hold. */
+/* formats.c - the same picture as input and output in every layout, dtype, value range, channel order and pitch of davy.h. The
+ * result must be the same picture: with the same bits if both sides are F32, else within the dtype's precision. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ static const view_format whole_formats[] = {
     {"u16 nchw bgr, gaps", DAVY_DTYPE_U16, DAVY_LAYOUT_NCHW, BGR, DAVY_RANGE_FULL, 6, 0, 0},
 };
 
-/* Half a step of the stored numbers, as a picture value, and a little for the arithmetic in front of it. */
+/* Tolerance: half a step of the stored numbers as a picture value, plus a little for the arithmetic. */
 static double half_step(const view_format *f) {
     const double signed_unit = f->range == DAVY_RANGE_SIGNED_UNIT ? 0.5 : 1;
     switch (f->dtype) {
@@ -92,7 +91,7 @@ static picture through(const picture *p, const view_format *in, const view_forma
     return got;
 }
 
-/* The reference is clamped, as every range but RAW is. */
+/* Clamps the reference, as all ranges except RAW are clamped. */
 static void compare(const picture *got, const picture *want, double bound, const char *in, const char *out) {
     const double e = picture_max_error(got, want);
     CHECKF(e <= bound, "%s -> %s: off by %.3g, allowed %.3g", in, out, e, bound);
@@ -115,7 +114,7 @@ static void outputs(const picture *p, const picture *want, const view_format *fo
     }
 }
 
-/* Every input format into every output format, on the picture that suits both. */
+/* All pairs of input and output formats, with a picture that fits both. */
 static void crossed(const picture *exact, const picture *exact_up, const picture *bytes, const picture *bytes_up) {
     const size_t nf = sizeof float_formats / sizeof float_formats[0];
     const size_t nw = sizeof whole_formats / sizeof whole_formats[0];
@@ -130,7 +129,7 @@ static void crossed(const picture *exact, const picture *exact_up, const picture
     }
 }
 
-/* A batch is its pictures one by one. */
+/* A batch equals its single pictures. */
 static void batch(void) {
     static const davy_layout layouts[] = {DAVY_LAYOUT_NHWC, DAVY_LAYOUT_NCHW, DAVY_LAYOUT_NTHWC, DAVY_LAYOUT_NCTHW};
     picture three = picture_new(3, HEIGHT, WIDTH, 3);
@@ -168,9 +167,9 @@ static picture last_channel(const picture *p) {
     return q;
 }
 
-/* Colours of RGBA come out as without alpha, alpha as a grey picture of its own would; a grey picture as three equal
- * colours would, brought back to grey. */
-/* A grey picture in every colour, its grey is what the grey picture gives. */
+/* RGBA: the colours equal those without alpha; alpha equals a grey picture. A grey picture equals three equal colours,
+ * converted back to grey. */
+/* The grey value of a picture with three equal colours equals the result of the grey picture. */
 static void grey_in_colours(const picture *grey, const picture *grey_up) {
     picture same = picture_new(1, HEIGHT, WIDTH, 3);
     for (int64_t i = 0; i < picture_count(&same); i++) {
@@ -184,13 +183,13 @@ static void grey_in_colours(const picture *grey, const picture *grey_up) {
         luma.v[i] = 0.299f * v[0] + 0.587f * v[1] + 0.114f * v[2];
     }
     CHECKF(picture_l2_error(grey_up, &luma) < 0.02, "grey is not the grey of its colours: %g",
-           picture_l2_error(grey_up, &luma)); /* clamping comes before or after the luma: not to the bit */
+           picture_l2_error(grey_up, &luma)); /* not the same bits: clamping is before or after the luma */
     picture_free(&same);
     picture_free(&as_colour);
     picture_free(&luma);
 }
 
-/* Twice the same: colour and alpha go through the network alike. */
+/* Equal colour and alpha give equal results. */
 static void grey_with_alpha(const picture *grey, const picture *grey_up) {
     view_format ga = plain;
     ga.channels = DAVY_CHANNELS_GRAYA;
@@ -253,7 +252,7 @@ static void alpha_and_grey(void) {
     }
 }
 
-/* What lies under full transparency shows nowhere near what is visible, and changes nothing of alpha. */
+/* Colours under full transparency do not appear near visible pixels, and do not change alpha. */
 static void hidden_colours(void) {
     picture a = picture_new(1, HEIGHT, WIDTH, 4);
     picture_fill(&a, 37);

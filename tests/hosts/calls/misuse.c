@@ -1,4 +1,4 @@
-/* misuse.c - NULL wherever a pointer goes, structs of the wrong size, contexts and models that cannot be. */
+/* misuse.c - NULL for each pointer, structs of the wrong size, invalid contexts and models. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ static void struct_sizes(void) {
     u = (davy_tensor){.struct_size = sizeof u};
     big.later[1] = 1;
     FAILS(api->upscale(model, &big.t, &u, NULL, NULL), DAVY_E_STRUCT);
-    big.t.struct_size = sizeof(davy_tensor); /* the tail is not the library's business now */
+    big.t.struct_size = sizeof(davy_tensor); /* the library must ignore the tail now */
     IS(api->upscale(model, &big.t, &u, NULL, NULL), DAVY_OK);
     api->buffer_release(u.buffer);
     u = (davy_tensor){.struct_size = sizeof u};
@@ -95,7 +95,7 @@ static void struct_sizes(void) {
         big.t.struct_size = size;
         FAILS(api->upscale(model, &big.t, &u, NULL, NULL), DAVY_E_STRUCT);
     }
-    big.t.struct_size = UINT32_MAX; /* absurd, and must not be read that far */
+    big.t.struct_size = UINT32_MAX; /* the library must not read that far */
     FAILS(api->upscale(model, &big.t, &u, NULL, NULL), DAVY_E_STRUCT);
     CHECK(u.data == 0 && u.buffer == NULL);
 
@@ -208,14 +208,14 @@ static void sources(void) {
     d.compute = DAVY_DTYPE_INT4;
     FAILS(api->model_open(ctx, &d, &m), DAVY_E_UNSUPPORTED);
     d.compute = 0;
-    static const char *const splits[] = {"8x16", /* of a network that is no DAT */ "8", "8x", "x8", "0x8", "900x8", ""};
+    static const char *const splits[] = {"8x16", /* the network is not DAT */ "8", "8x", "x8", "0x8", "900x8", ""};
     for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
         const davy_option split = {"split", splits[i]};
         d.options = &split;
         d.n_options = 1;
         FAILS(api->model_open(ctx, &d, &m), DAVY_E_OPTION);
     }
-    static const char *const blends[] = {"0.5", /* of one file */ "2", "-1", "half", ""};
+    static const char *const blends[] = {"0.5", /* with one file */ "2", "-1", "half", ""};
     for (size_t i = 0; i < sizeof blends / sizeof blends[0]; i++) {
         const davy_option blend = {"blend", blends[i]};
         d.options = &blend;

@@ -1,5 +1,4 @@
-/* misuse_pictures.c - tensors that cannot be, outputs of the wrong shape, runs that mean nothing, pixels that are no
- * numbers. */
+/* misuse_pictures.c - invalid tensors, outputs of the wrong shape, invalid runs, pixels that are NaN or infinite. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@ typedef struct spoiler {
     enum { SET32, SET64, ADD64 } how;
     int64_t value;
     davy_result want, also;
-    int input_only; /* as an output this is a wish for a buffer */
+    int input_only; /* as an output it requests a buffer */
 } spoiler;
 
 #define SET32_OF(member) offsetof(davy_tensor, member), SET32
@@ -47,7 +46,7 @@ static const spoiler spoilers[] = {
     {"huge negative stride", SET64_OF(stride_bytes[1]), INT64_MIN, DAVY_E_INVALID, DAVY_E_SHAPE, 0},
 };
 
-/* The picture's tensor with its strides written out, so that one of them can be spoiled. */
+/* The picture's tensor with explicit strides, so that a test can change one of them. */
 static davy_tensor spoiled(const picture *p, const spoiler *s) {
     davy_tensor t = host_tensor(p);
     t.stride_bytes[3] = 4;
@@ -85,7 +84,7 @@ static void tensors(void) {
     }
     const davy_tensor src = host_tensor(&in);
     davy_tensor onto = host_tensor(&out);
-    onto.data = src.data; /* results would be read as input */
+    onto.data = src.data; /* the result would overwrite the input */
     FAILS(api->upscale(model, &src, &onto, NULL, NULL), DAVY_E_INVALID);
     still_useful("wrong tensors");
 }
@@ -124,7 +123,7 @@ static void outputs_and_runs(void) {
     still_useful("wrong outputs and runs");
 }
 
-/* What is not a number goes through or is refused; it crashes nothing and stays where the network's reach takes it. */
+/* NaN and infinity pass through or are refused. They cause no crash, and spread only within the network's reach. */
 static void not_numbers(void) {
     picture p = picture_new(1, HEIGHT, WIDTH, 3), got = {0};
     for (int64_t i = 0; i < picture_count(&p); i++) {

@@ -1,5 +1,5 @@
-/* sequence.c - sequences: every frame as the one-shot call gives it, to the last bit, in the order of the pushes; no more on
- * its way than was asked for; waiting, finishing, cancelling, failing; wrong use. Threads push and pull at once. */
+/* sequence.c - sequences: every result has the bits of the one-shot call, in the order of the pushes, with at most max_in_flight
+ * frames in flight. Also waiting, finishing, cancelling, errors and wrong use. Threads push and pull at once. */
 #include <pthread.h>
 
 #include "tests/hosts/host.h"
@@ -46,7 +46,7 @@ static davy_sequence_info info_of(davy_sequence *s) {
     return info;
 }
 
-/* What the one-shot call makes of frame `number`, in the same format. */
+/* The one-shot call's result for frame `number`, in the same format. */
 static picture alone(const view_format *f, uint32_t number) {
     view in = frame_of(f, number);
     view out = view_new(f, 1, 2 * in.h, 2 * in.w, in.c);
@@ -67,7 +67,7 @@ static void compare(const view_format *f, const davy_tensor *got, uint32_t numbe
 
 /* ---- one thread ---- */
 
-/* Pushes until it is full, then one by one; results into memory of ours, or handed over. */
+/* Pushes until it is full, then one by one. Results go into the caller's memory, or the library hands its buffers over. */
 static void in_order(const view_format *f, int32_t most, int hand_over) {
     view first = frame_of(f, 0);
     davy_sequence *s = open_like(&first.tensor, NULL, most);
@@ -76,7 +76,7 @@ static void in_order(const view_format *f, int32_t most, int hand_over) {
     while (pulled < FRAMES) {
         view in = frame_of(f, pushed);
         const davy_result r = pushed < FRAMES ? api->sequence_push(s, &in.tensor, 0) : DAVY_FULL;
-        view_free(&in); /* it has been copied */
+        view_free(&in); /* push has copied it */
         if (pushed == FRAMES && info_of(s).finished == 0) {
             IS(api->sequence_finish(s), DAVY_OK);
         }
@@ -112,7 +112,7 @@ static void in_order(const view_format *f, int32_t most, int hand_over) {
     view_free(&first);
 }
 
-/* Another format comes out than went in. */
+/* The output has another format than the input. */
 static void other_output(void) {
     view in = frame_of(&u8_gaps, 5);
     const davy_tensor want = {.struct_size = sizeof want, .dtype = DAVY_DTYPE_F32, .layout = DAVY_LAYOUT_CHW};
@@ -194,7 +194,7 @@ static void resets(void) {
     pthread_t thread;
     IS(api->sequence_pull(s, &none, FOREVER), DAVY_NEED_INPUT);
     pthread_create(&thread, NULL, push_until_reset, &p);
-    while (!p.done) { /* a reset that comes between two pushes stops none */
+    while (!p.done) { /* a reset between two pushes cancels no push */
         host_sleep_ms(60);
         IS(api->sequence_reset(s), DAVY_OK);
     }
@@ -205,14 +205,14 @@ static void resets(void) {
     IS(api->sequence_pull(s, &none, FOREVER), DAVY_OK);
     compare(&u8_rgb, &none, 0);
     api->buffer_release(none.buffer);
-    IS(api->sequence_push(s, &first.tensor, 0), DAVY_OK); /* and goes with work on its way */
+    IS(api->sequence_push(s, &first.tensor, 0), DAVY_OK); /* released with a frame in flight */
     api->sequence_release(s);
     view_free(&first);
 }
 
 /* ---- failing ---- */
 
-/* The budget is gone in the middle: that frame fails the sequence, what was before it is there, and reset mends it. */
+/* The budget becomes too small in the middle. That frame fails the sequence, earlier results stay, and a reset recovers it. */
 static void fails(void) {
     view first = frame_of(&u8_rgb, 0);
     davy_sequence *s = open_like(&first.tensor, NULL, 2);
@@ -293,7 +293,7 @@ static void misuse(void) {
     view_free(&other);
 }
 
-/* Model and context may be released first: the sequence goes on. */
+/* The sequence continues if model and context are released first. */
 static void outlives(void) {
     const davy_context_desc desc = {.struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION};
     davy_context *own = NULL;

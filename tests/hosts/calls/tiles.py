@@ -1,6 +1,7 @@
-"""tiles.py - tiles against the whole picture, on a photograph, with small networks that people use: what sees only its
-neighbourhood, or means of the whole picture beside it, gives the same picture in any tiles, what reaches further differs by two steps of 255 at most where tiles
-share enough, and nowhere more at their edges than elsewhere.
+"""tiles.py - compares tiles with the whole picture, on a photograph, with small published networks.
+
+Networks with a local reach, also with means over the whole picture, give the same picture with any tiles. Networks with a
+larger reach differ by at most two steps of 255 if tiles overlap enough. No network differs more at tile edges than elsewhere.
 
 Environment: DAVY_BUILD, DAVY_LIBRARY, DAVY_SOURCE, DAVY_SHARED (optional: real weights). Ends "N passed, N failed, N skipped".
 """
@@ -61,7 +62,7 @@ class Network:
         lib.check(lib.api.model_info(self.model, abi.ref(self.info)))
 
     def upscale(self, x, tile, overlap=0):
-        """Not clamped, and how many tiles there were."""
+        """Returns the result, not clamped, and the number of tiles."""
         scale = self.info.scale_num // self.info.scale_den
         y = np.empty((x.shape[0] * scale, x.shape[1] * scale, 3), np.float32)
         run = abi.Run(tile_width=tile, tile_height=tile, tile_overlap=overlap)
@@ -85,19 +86,20 @@ def one(network, name, exact, x):
     for tile, overlap in ((96, 0),) if exact else ((96, 24), (112, 64), (140, 96)):
         y, n = network.upscale(x, tile, overlap)
         d = np.abs(y - whole)
-        bound = 2e-5 if exact else 2 * STEP if overlap >= 96 else STEP * 32  # 96: what it takes by itself, where it can
+        bound = 2e-5 if exact else 2 * STEP if overlap >= 96 else STEP * 32  # 96: the automatic overlap
         shown = f"{name}, tiles of {tile}, {overlap} shared ({n}): at most {d.max() / STEP:.4f}/255, mean {d.mean() / STEP:.5f}/255"
         print(" ", shown)
         check(n > 1, f"{name}: tiles of {tile}: {n}")
         check(d.max() <= bound, shown)
-    # a jump between neighbours that is not in the whole picture would be a seam
+    # a seam is a step between neighbours that the whole picture does not have
     for axis in 0, 1:
         jump = np.abs(np.diff(y, axis=axis)).mean(axis=(1 - axis, 2)) - np.abs(np.diff(whole, axis=axis)).mean(axis=(1 - axis, 2))
         check(np.abs(jump).max() < 0.25 * STEP, f"{name}: a seam along axis {axis}: {np.abs(jump).max() / STEP:.3f}/255")
 
 
 def told():
-    """Tiles that change the result are told of, as in encoders with a norm over the picture; those that share its means do not."""
+    """If tiles change the result, the library reports it, as for encoders with a norm over the picture. Tiles that share the
+    picture's means do not change it."""
     cugan = SHARED / "models/realcugan/realcugan-se-up2x-conservative.safetensors"
     encoder = SHARED / "models/tae/taef2_encoder.safetensors"
     picture = str(SOURCE / "packaging/examples/cat.png")

@@ -1,5 +1,5 @@
-"""caption.py FOLDER - captions and dialogues over the ABI: a made-up model that the test writes into FOLDER, and the shipped
-tiny one where DAVY_SHARED has it. Ends `N passed, N failed`."""
+"""caption.py FOLDER - captions and dialogues over the ABI, with a random model that the test writes into FOLDER, and with
+davy-tiny-vlm if DAVY_SHARED has it. Ends `N passed, N failed`."""
 
 import ctypes
 import json
@@ -171,7 +171,7 @@ def test_jobs(lib, folder, device=b"cpu"):
     check(r == Result.OK or (i.turns == 1 and i.tokens_used == used), "as after the last complete turn")
     check(len(seen) > 0 and all(0 <= done <= total for _, done, total in seen), "progress")
     api.job_release(job)
-    # a job that is cancelled before its turn comes
+    # a job that is cancelled in the queue
     e = h.dialogue(max_tokens=300)
     h.ask(e, words=b"long", job=ref(job))
     h.ask(d, words=b"three", job=ref(other))
@@ -179,7 +179,7 @@ def test_jobs(lib, folder, device=b"cpu"):
     api.job_wait(other, ENDLESS)
     check(h.info(d).turns == i.turns, "the dialogue is free again")
     raises(Result.E_STATE, lambda: h.ask(d), "what was added is gone")
-    # everything released while the first one works
+    # all objects are released while the first job runs
     api.job_release(other)
     api.dialogue_release(d)
     api.dialogue_release(e)
@@ -196,7 +196,7 @@ def test_jobs(lib, folder, device=b"cpu"):
 
 
 def test_gpu(lib, folder, expected):
-    """The same conversations on a GPU; in f32 it says what a CPU says."""
+    """The same conversations on a GPU; in f32 the answers equal the CPU's."""
     try:
         h = Host(lib, folder, b"cuda")
     except abi.DavyError as error:
@@ -220,7 +220,7 @@ def test_gpu(lib, folder, expected):
 
 
 def test_loading(lib, folder):
-    """The weights are loaded with progress, and cancelling ends that too."""
+    """Loading the weights reports progress and can be cancelled."""
     seen = []
 
     def stop_at(done_least):
@@ -245,7 +245,7 @@ def test_loading(lib, folder):
 
 
 def test_gguf(lib, folder):
-    """A pair of GGUF files: found beside each other, or both named."""
+    """A pair of GGUF files: the mmproj is found beside the text model, or both are named."""
     pair = folder.parent / "pair"
     script = pathlib.Path(__file__).parents[2] / "golden" / "gguf_pair.py"
     made = subprocess.run([sys.executable, script, folder, pair], capture_output=True, text=True)
@@ -321,8 +321,8 @@ def test_video(lib, folder, other):
 
 
 def test_thoughts(lib, folder):
-    """A model that thinks has room for its thoughts and an answer where nothing is said about tokens; where they are too few,
-    the info says so: of a turn, and of each of several pictures."""
+    """Without max_tokens a reasoning model has room for its thoughts and an answer. If max_tokens is too small, the info
+    reports it, for a turn and for each of several pictures."""
     h = Host(lib, folder, compute=abi.Dtype.F32)
     for params, text, tokens, end, flags in (
         ({}, "Yes", 312, abi.TurnEnd.STOP, 0),
@@ -348,8 +348,8 @@ def test_thoughts(lib, folder):
 
 
 def test_first_token(lib, folder):
-    """A further question costs its own words, half of the first one's tokens at most, and a third of its time: medians of turns
-    that follow each other, so that what else the machine does is the same for both."""
+    """A further question costs only its own tokens: at most half of the first one's tokens, and a third of its time. The test
+    takes medians of alternating turns, so other load on the machine affects both equally."""
     h, rounds = Host(lib, folder), 9
     d, times, tokens = h.dialogue(max_tokens=1), ([], []), [0, 0]
     image = picture(320, 240, 1)

@@ -1,5 +1,5 @@
-"""captions.py FOLDER - caption(n) over the ABI: what it says of many pictures at once is what dialogues say of each. On a
-made-up model that the test writes into FOLDER, and on the shipped tiny one where DAVY_SHARED has it. Ends
+"""captions.py FOLDER - caption(n) over the ABI: its answers for many pictures equal those of a dialogue for each. With a
+random model that the test writes into FOLDER, and with davy-tiny-vlm if DAVY_SHARED has it. Ends
 `N passed, N failed`."""
 
 import ctypes
@@ -50,8 +50,8 @@ def test_equal(lib, folder):
 
 
 def test_budget(lib, folder):
-    """Ever less memory: fewer at once, then one after the other, then an error; never more than the budget. What it says
-    of each is what a dialogue says that has as much, or one with enough."""
+    """Less and less memory: fewer pictures at once, then one by one, then an error; never more than the budget. Each answer
+    equals that of a dialogue with the same memory, or with enough."""
     images = scenes(12)
     h = Host(lib, folder)
     params = {"max_tokens": 30}
@@ -76,8 +76,8 @@ def test_budget(lib, folder):
 
 
 def test_shorter(lib, folder):
-    """Ever less memory for one dialogue: a smaller picture, then a shorter cache where the picture does not fit beside it;
-    the flags say which. A context that was asked for is not shortened."""
+    """Less and less memory for one dialogue: a smaller picture, then a shorter cache if the picture does not fit beside it.
+    The flags report both. A requested context is not shortened."""
     h = Host(lib, folder)
     tall = picture(64, 64, 3)
     found, least = [], None
@@ -115,7 +115,7 @@ def test_shorter(lib, folder):
 
 
 def test_end(lib, folder):
-    """Cancelled, out of time, one that does not fit: all or none, and soon."""
+    """Cancel, timeout, a question that does not fit: all answers or none, and soon."""
     images = scenes(20)
     h = Host(lib, folder)
     seen = []
@@ -148,7 +148,7 @@ def test_end(lib, folder):
 
 
 def test_info(lib, folder):
-    """The numbers of each answer are those of a dialogue that says the same."""
+    """The info of each answer equals that of a dialogue with the same answer."""
     images = scenes(9)
     h = Host(lib, folder)
     params = {"prompt": b"What?", "max_tokens": 12}
@@ -179,7 +179,7 @@ def test_info(lib, folder):
 
 
 def test_partial(lib, folder):
-    """What was finished when the work was cancelled, where that is asked for."""
+    """With PARTIAL, a cancelled call returns the finished answers."""
     images = scenes(24)
     h = Host(lib, folder)
     params = {"max_tokens": 30}

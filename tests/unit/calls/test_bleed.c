@@ -1,5 +1,5 @@
-/* test_bleed.c - colours under full transparency: what grows is the colour of what is visible, as far as REACH and no
- * further, in every type and range; what is visible stays. */
+/* test_bleed.c - colours under full transparency, in every dtype and range. Visible colours grow outwards up to REACH pixels.
+ * Visible pixels do not change. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +13,10 @@ typedef struct form {
     davy_dtype dtype;
     davy_channels channels;
     davy_range range;
-    float dot[4], hidden; /* alpha that hides */
+    float dot[4], hidden; /* hidden: alpha of a transparent pixel */
 } form;
 
-/* One visible dot; under the rest lie colours that nobody may see near it. */
+/* One visible dot. All other pixels are transparent, and their colours must not appear near it. */
 static void test_dot(const form *f) {
     static _Alignas(16) unsigned char memory[W * H * 16];
     static float out[W * H * 3];
@@ -57,7 +57,7 @@ static void test_dot(const form *f) {
     CHECK(!dv_bleed_needed(&b)); /* all is hidden */
 }
 
-/* Between two dots: means, the nearer ones first. */
+/* Between two dots the colours are means, computed from the nearest pixels outwards. */
 static void test_means(void) {
     static float memory[7][2] = {{8.0f, 1.0f}, {0}, {0}, {0}, {0}, {0}, {2.0f, 0.5f}};
     static const float want[7] = {8.0f, 8.0f, 8.0f, 5.0f, 2.0f, 2.0f, 2.0f};

@@ -1,5 +1,5 @@
-/* test_tensor.c - davy_tensor to checked pixels: axes of each layout, strides of any sign, address ranges at the ends
- * of memory, outputs whose elements would share memory, what the numbers mean. */
+/* test_tensor.c - davy_tensor to checked pixels: axes of each layout, strides of any sign, address ranges at the ends of
+ * memory, outputs with overlapping elements, channels and ranges. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -68,14 +68,14 @@ static void test_strides(void) {
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_READS, "x", &p) == DAVY_E_INVALID);
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_SHAPE_ONLY, "x", &p) == DAVY_OK && p.data == NULL);
     t.data = (uint64_t)(uintptr_t)&memory[2048];
-    const int64_t repeated[] = {0, 12, 4}; /* one row five times: fine to read, not to write */
+    const int64_t repeated[] = {0, 12, 4}; /* one row five times: allowed for an input, not for an output */
     memcpy(t.stride_bytes, repeated, sizeof repeated);
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_READS, "x", &p) == DAVY_OK && p.sh == 0);
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_WRITES, "x", &p) == DAVY_E_INVALID);
     const int64_t huge[] = {INT64_MIN, 12, 4};
     memcpy(t.stride_bytes, huge, sizeof huge);
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_READS, "x", &p) == DAVY_E_INVALID);
-    const int64_t interleaved[] = {84, 4, 28}; /* planes inside each row: every element has its place */
+    const int64_t interleaved[] = {84, 4, 28}; /* planes inside each row: no elements overlap */
     memcpy(t.stride_bytes, interleaved, sizeof interleaved);
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_WRITES, "x", &p) == DAVY_OK);
     t.shape[0] = 1;
@@ -84,7 +84,7 @@ static void test_strides(void) {
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_WRITES, "x", &p) == DAVY_OK);
 }
 
-/* Whether a device's memory is one of the context's is found out later; what can be told from the tensor is told here. */
+/* Checks that need only the tensor. A later check compares the device with the context's. */
 static void test_device_memory(void) {
     const int64_t shape[] = {5, 7, 3};
     davy_tensor t = tensor(DAVY_LAYOUT_HWC, 3, shape);

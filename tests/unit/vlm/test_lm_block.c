@@ -1,6 +1,6 @@
-/* test_lm_block.c - a real transformer block (SmolLM2-135M, block 0, Q4_1; where DAVY_SHARED has it) put together from
- * the ops of lm.h and run as steps, against the reference's hidden state: plain references, and the fastest kernels of
- * this machine with activations in f32, bf16 and q8. */
+/* test_lm_block.c - a real transformer block (SmolLM2-135M, block 0, Q4_1, if DAVY_SHARED has it) built from the ops of lm.h.
+ * It runs with the reference kernels, and with this machine's fastest kernels and activations in f32, bf16 and q8. The test
+ * compares it with the reference's hidden state. */
 #include <math.h>
 
 #include "core/base/os.h"
@@ -77,7 +77,7 @@ static void add(run *r, const char *op, const void *args, size_t bytes) {
     r->n++;
 }
 
-/* The named weights one behind the other, packed as the kernel wants them. */
+/* Joins the named weights and packs them for the kernel. */
 static void add_linear(run *r, dvk_linear_args a, const char *const *names) {
     unsigned char *plain = memory(r, a.n * (a.glu ? 2 : 1) * dvk_row_bytes(DVK_W_Q4_1, a.k));
     unsigned char *to = plain;
@@ -120,7 +120,7 @@ static dvk_rows convert(run *r, dvk_rows x, int64_t dim) {
     return a.y;
 }
 
-/* GGUF has the rows of q and k permuted, so that rotation is of neighbours. */
+/* GGUF permutes the rows of q and k, so that rotation is of neighbours. */
 static void add_attention(run *r, dvk_rows qkv, dvk_rows mixed) {
     float *freq = memory(r, HEAD / 2 * 4);
     int32_t *pos = memory(r, TOKENS * 4);

@@ -1,5 +1,5 @@
-/* test_vlm_batch.c - many sequences at once say what each says alone, bit for bit: pages that come and go, sequences that
- * join, leave and are put back at any token. */
+/* test_vlm_batch.c - the answers of a batch equal those of each sequence alone, bit for bit. Pages are taken and freed, and
+ * sequences join, leave and lose their pages at any token. */
 #include "core/vlm/batch_pages.h"
 #include "core/vlm/decoder.h"
 #include "tests/lib/vlm_kinds.h"
@@ -84,7 +84,7 @@ static void test_limits(void) {
         CHECK(dv_batch_work(b) == DAVY_E_STATE);
         dv_batch_release(b);
         b = NULL;
-        for (int n = 0; n < 12; n++) { /* cancelled wherever it is asked */
+        for (int n = 0; n < 12; n++) { /* cancelled at each poll */
             q.together = (said){.n = 0};
             left = n;
             if (CHECK_OK(dv_batch_open(&f.model, &o, &b)) && CHECK_OK(dv_batch_ask(b, &a))) {

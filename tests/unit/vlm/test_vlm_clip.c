@@ -1,5 +1,5 @@
-/* test_vlm_clip.c - CLIP's tower and LLaVA's projector held against plain loops in double precision: class token, norm in
- * front, an earlier layer's output without the last norm, quick GELU. */
+/* test_vlm_clip.c - compares CLIP's tower and LLaVA's projector with plain loops in double precision: class token, norm before
+ * the blocks, output of an earlier layer without the last norm, quick GELU. */
 #include <math.h>
 
 #include "tests/lib/vlm_fixture.h"
@@ -42,7 +42,7 @@ static dv_tensors *clip_tensors(void) {
     return t;
 }
 
-/* ---- the same, plainly ---- */
+/* ---- the reference ---- */
 
 static const fixture *now;
 

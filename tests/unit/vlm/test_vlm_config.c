@@ -1,4 +1,4 @@
-/* test_vlm_config.c - configurations of every family from JSON and GGUF, old and new forms, and what is refused. */
+/* test_vlm_config.c - configurations of every family from JSON, in old and new forms, and errors. */
 #include <math.h>
 
 #include "core/vlm/pil_resize.h"
@@ -48,7 +48,7 @@ static void test_smolvlm(void) {
     CHECK(c.vision.grid == 27 && c.vision.tokens_per_tile == 81 && c.text.rope.theta == 273768);
 }
 
-/* Files leave out what their class takes anyway. */
+/* Files leave out the defaults of their class. */
 static void test_defaults(void) {
     static char text[8192];
     const char *at = strstr(SMOLVLM_2B, "\"num_attention_heads\":32,");
@@ -130,7 +130,7 @@ static void test_nanochat(void) {
     CHECK(!c.vision.drop_class && c.vision.projector_hidden == 2048 && c.vision.resampler_layers == 2);
 }
 
-/* `config` with the first `from` replaced by `to`. */
+/* Copies `config` with the first `from` replaced by `to`. */
 static void check_refused(const char *config, const char *from, const char *to, davy_result code, const char *why) {
     static char text[8192];
     const char *at = strstr(config, from);
@@ -206,7 +206,7 @@ static void test_files(void) {
                                                     "\"bos_token_id\":1,\"min_p\":0.05,\"no_repeat_ngram_size\":3}")};
     CHECK_OK(dv_vlm_config_parse(&f, &c));
     CHECK(!c.picture.split && c.picture.video_fps == 3 && c.tokens.n_eos == 2 && c.tokens.eos[1] == 2);
-    dv_vlm_files saved = f; /* by transformers: no video_sampling any more */
+    dv_vlm_files saved = f; /* saved by transformers: without video_sampling */
     saved.processor =
         json_text("processor_config.json",
                   "{\"video_processor\":{\"fps\":0.5,\"num_frames\":20,\"size\":{\"longest_edge\":700}}}");
@@ -216,7 +216,7 @@ static void test_files(void) {
     saved.processor = json_text("processor_config.json",
                                 "{\"video_processor\":{\"num_frames\":20,\"video_sampling\":{\"max_frames\":9}}}");
     CHECK_OK(dv_vlm_config_parse(&saved, &v));
-    CHECK(v.picture.video_max_frames == 9); /* which goes first where both are there */
+    CHECK(v.picture.video_max_frames == 9); /* it takes precedence over num_frames */
     CHECK(c.generation.sample && c.generation.top_p == 0.9 && c.generation.top_k == 50 && c.tokens.bos == 1);
     CHECK(c.generation.min_p == 0.05 && c.generation.no_repeat_ngram == 3);
     const char *shared = getenv("DAVY_SHARED");
@@ -232,7 +232,7 @@ static void test_files(void) {
     CHECK_FAILS(dv_vlm_config_open("/nowhere", &c), DAVY_E_NOT_FOUND, "config.json");
 }
 
-/* Every allocation fails once: an error or a configuration, no leak. */
+/* Each allocation fails once: the result is an error or a configuration, without leaks. */
 static void test_memory(void) {
     bool done = false;
     for (int64_t n = 0; !done && n < 1000; n++) {

@@ -1,5 +1,4 @@
-/* test_vlm_few.c - a few tokens in one pass have the bits that each has alone, and so tokens that are looked up change
- * nothing. */
+/* test_vlm_few.c - a few tokens in one pass have the same bits as each alone. So prompt lookup does not change an answer. */
 #include "core/vlm/decoder.h"
 #include "tests/lib/vlm_kinds.h"
 #include "tests/lib/vlm_lookup.h"
@@ -8,7 +7,7 @@ enum { VOCAB = 96, MOST = 128 };
 
 /* ---- rows ---- */
 
-/* The logits of tokens in one pass, however many, and those of each alone. */
+/* Compares the logits of one pass, for each number of tokens, with those of each token alone. */
 static void test_rows(const kind *k) {
     fixture f;
     dv_decoder *d = NULL;
@@ -55,7 +54,7 @@ static void test_rows(const kind *k) {
     fixture_end(&f);
 }
 
-/* ---- tokens that are looked up ---- */
+/* ---- prompt lookup ---- */
 
 static void test_found(const kind *k) {
     fixture f;

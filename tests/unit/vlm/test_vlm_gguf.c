@@ -1,4 +1,4 @@
-/* test_vlm_gguf.c - configurations from GGUF: a text model and an mmproj of every projector, made here, and a real file. */
+/* test_vlm_gguf.c - configurations from GGUF: generated pairs of text model and mmproj for every projector, and a real file. */
 #include "core/vlm/config.h"
 #include "tests/lib/file_check.h"
 
@@ -67,7 +67,7 @@ static void tensor(gguf *g, const char *name, uint64_t rows, uint64_t cols) { /*
     g->n_tensors++;
 }
 
-/* The file stays with the caller; the source keeps pointing into it. */
+/* The caller keeps the file, because the source points into it. */
 static blob finish(gguf *g) {
     blob b = {NULL, 0};
     put_text(&b, "GGUF");
@@ -121,7 +121,7 @@ static blob language_model(const char *arch) {
     return finish(&g);
 }
 
-/* "first", "siglip", "next": LLaVA's, as its files have been from the first on; "no width": the first of Qwen2-VL's. */
+/* "first", "siglip", "next": forms of LLaVA's files since the first ones; "no width": early files of Qwen2-VL. */
 static blob tower(const char *projector, uint32_t patch, uint32_t width) {
     const bool first = strcmp(projector, "first") == 0;
     const bool next = strcmp(projector, "next") == 0;
@@ -158,7 +158,7 @@ static blob tower(const char *projector, uint32_t patch, uint32_t width) {
         tensor(&g, "mm.2.weight", 64, 64);
     }
     if (no_width) {
-        tensor(&g, "v.blk.0.ffn_up.weight", 48, 80); /* and the other way round */
+        tensor(&g, "v.blk.0.ffn_up.weight", 48, 80); /* exchanged, as in early files */
     }
     if (llava && !siglip) {
         tensor(&g, "v.class_embd", 1, 48);

@@ -1,5 +1,5 @@
-/* test_vlm_picture.c - sizes and token counts that preprocessors choose (the vectors of the models' descriptions), limits,
- * videos, the caller's pixels. Pixels against the models' own code: tests/vlm. */
+/* test_vlm_picture.c - sizes and token counts of the preprocessors (vectors from the models' descriptions), limits, videos, the
+ * caller's pixels. tests/vlm compares pixels with the models' own code. */
 #include <math.h>
 
 #include "core/vlm/picture.h"
@@ -101,7 +101,7 @@ static void test_smart(void) {
     check_smart(&c, 0, 20, 20, 256, 256, 64);
 }
 
-/* Trying again ends, and each time with less. */
+/* Each retry needs less, and the retries end. */
 static void check_smaller(const char *json, int64_t w, int64_t h, int64_t frames, int64_t last) {
     const dv_vlm_config c = config_of(json);
     dv_picture_options o = {0};
@@ -226,7 +226,7 @@ static void test_load(void) {
     check_pixel(&p, 10, 200, 30);
     p.channels = DAVY_CHANNELS_BGR;
     check_pixel(&p, 30, 200, 10);
-    p.channels = DAVY_CHANNELS_RGBA; /* half over white, as Pillow rounds it */
+    p.channels = DAVY_CHANNELS_RGBA; /* half transparent over white, rounded as in Pillow */
     check_pixel(&p, 132, 227, 142);
     bytes[3] = 0;
     check_pixel(&p, 255, 255, 255);
@@ -254,7 +254,7 @@ static void test_load(void) {
     CHECK_FAILS(dv_picture_load(&p, 0, &none), DAVY_E_UNSUPPORTED, "host memory");
 }
 
-/* A picture of 56x28 whose pixels say where they are, in the order Qwen's tower reads it. */
+/* Pixels of a 56x28 picture encode their place; checks the patch order of Qwen's tower. */
 static void test_patches(void) {
     dv_vlm_config c = config_of(QWEN2_5_3B);
     c.picture.mean[0] = c.picture.mean[1] = c.picture.mean[2] = 0;

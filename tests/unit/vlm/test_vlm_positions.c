@@ -1,4 +1,4 @@
-/* test_vlm_positions.c - where tokens and patches are: the vectors of the models' descriptions, worked out by hand. */
+/* test_vlm_positions.c - positions of tokens and patches, against vectors computed by hand from the models' descriptions. */
 #include <math.h>
 
 #include "core/vlm/positions.h"
@@ -54,7 +54,7 @@ static void test_video(void) {
     next = 0;
     CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){14, &span, 1}, &next, pos));
     check_axis(pos, 0, (const int32_t[]){0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3}, 14);
-    c = qwen(DV_VLM_QWEN2); /* one tick a patch, whatever the clock */
+    c = qwen(DV_VLM_QWEN2); /* one tick per patch, independent of time */
     next = 0;
     CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){14, &span, 1}, &next, pos));
     check_axis(pos, 0, (const int32_t[]){0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3}, 14);
@@ -91,7 +91,7 @@ static void test_axes(void) {
     CHECK(count[0] == 24 && count[1] == 20 && count[2] == 20);
 }
 
-/* Llama 3.1's scaling: short waves stay, long ones are divided by 8, those between are blended. */
+/* Llama 3.1's scaling: high frequencies stay, low ones are divided by 8, those between are blended. */
 static void test_llama3(void) {
     dv_vlm_text t = {.head_dim = 128};
     t.rope = (dv_vlm_rope){
@@ -168,7 +168,7 @@ static void test_table(void) {
     const dv_vlm_grid whole = {.t = 1, .h = 24, .w = 24, .merge = 2};
     int32_t all[4 * 576];
     float sums[4 * 576];
-    dv_vlm_table_taps(24, &whole, all, sums); /* of its own size: each patch its own row */
+    dv_vlm_table_taps(24, &whole, all, sums); /* the table's own size: each patch has its own row */
     int32_t pos[2 * 576];
     dv_vlm_patch_positions(&whole, pos);
     int wrong = 0;

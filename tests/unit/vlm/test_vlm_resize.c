@@ -1,5 +1,5 @@
-/* test_vlm_resize.c - the resampler: vectors of Pillow, both variants alike in every bit, threads, strides, refusals. What
- * Pillow itself gives for many sizes is compared in tests/vlm. */
+/* test_vlm_resize.c - the resampler: vectors from Pillow, equal bits of both variants, threads, strides, errors. tests/vlm
+ * compares many sizes with Pillow itself. */
 #include "core/base/pool.h"
 #include "core/vlm/pil_resize.h"
 #include "core/vlm/pil_rows.h"
@@ -7,7 +7,7 @@
 #include "tests/lib/file_check.h"
 #include "tests/lib/hooks.h"
 
-/* Rows apart, and nothing behind the last pixel, so that a checker of memory sees a byte too far. */
+/* Rows have gaps, and memory ends with the last pixel, so a memory checker finds an access past it. */
 static size_t bytes_of(const dv_rgb8 *p) {
     return (size_t)(p->stride * (p->height - 1) + 3 * p->width);
 }
@@ -54,7 +54,7 @@ static void test_vectors(void) {
     check_row(DV_PIL_LANCZOS, 13, (const uint8_t[]){0, 11, 38, 61, 81, 104, 126, 148, 171, 191, 214, 241, 255});
 }
 
-/* The plain loops on one thread against the fast ones on several. */
+/* Compares the plain loops on one thread with the fast ones on several. */
 static void test_variants(void) {
     uint32_t seed = 12345;
     dv_pool *pool = NULL;

@@ -1,5 +1,5 @@
-/* test_vlm_session.c - the cache of a dialogue: in pieces or at once, further questions, going back, limits, cancelling,
- * no memory asked for while a token is made. */
+/* test_vlm_session.c - a session's cache: prompts in pieces or at once, further questions, rewinding, limits, cancelling, no
+ * allocation while generating a token. */
 #include <math.h>
 
 #include "tests/lib/vlm_fixture.h"
@@ -19,7 +19,7 @@ static double apart(const float *a, const float *b) {
     return largest;
 }
 
-/* A picture of noise as this model sees it. */
+/* Encodes a picture of noise. */
 static davy_result look(const fixture *f, uint32_t seed, dv_encoded *out) {
     dv_rgb8 picture = {0};
     davy_result r = dv_picture_allocate(40, 24, &picture);
@@ -59,7 +59,7 @@ static void feed_all(const fixture *f, const dv_encoded *seen, int64_t chunk, fl
     dv_session_release(d);
 }
 
-/* However a prompt is cut, also through pictures, the logits are the same. */
+/* The logits do not depend on where a prompt is cut, also inside pictures. */
 static void test_pieces(bool qwen3) {
     fixture f;
     dv_encoded seen[2] = {{.chat = {0}}};
@@ -77,8 +77,8 @@ static void test_pieces(bool qwen3) {
     fixture_end(&f);
 }
 
-/* Five frames make three time steps of Qwen3's; each is a span of placeholders of its own. A frame shown twice is what a
- * still picture of it is. */
+/* In Qwen3 five frames make three time steps, each a separate span of placeholders. A frame shown twice equals a still picture
+ * of it. */
 static void test_video(void) {
     fixture f;
     dv_session *d = NULL;
@@ -160,7 +160,7 @@ static int32_t generate(dv_session *d, int64_t n, int32_t *ids) {
     return (int32_t)l.n;
 }
 
-/* What a question after an answer gives is what the whole text gives; going back undoes what came after. */
+/* A question after an answer gives the same result as the whole text at once. A rewind removes later tokens. */
 static void test_follow_up(void) {
     fixture f;
     dv_session *d = NULL;
@@ -188,7 +188,7 @@ static void test_follow_up(void) {
         CHECK(dv_session_generate(d, &g, &tokens, &end) == DAVY_E_STATE);
         CHECK_OK(dv_session_rewind(d, (dv_session_mark){.tokens = 5, .next = 5}));
         CHECK_OK(dv_session_feed(d, first + 5, 1, NULL, 0));
-        generate(d, 3, again); /* and goes on where it stopped */
+        generate(d, 3, again); /* continues after the last token */
         generate(d, 2, again + 3);
         CHECK(memcmp(answer, again, 5 * sizeof *again) == 0);
         CHECK(dv_session_rewind(d, (dv_session_mark){.tokens = 50, .next = 50}) == DAVY_E_INVALID);
@@ -198,7 +198,7 @@ static void test_follow_up(void) {
     fixture_end(&f);
 }
 
-/* What a dialogue says about a picture whose placeholder is `id`. */
+/* Generates an answer about a picture with the placeholder `id`. */
 static void say_of(int32_t id, int32_t *said) {
     fixture f;
     dv_session *d = NULL;
@@ -231,7 +231,7 @@ static void say_of(int32_t id, int32_t *said) {
     fixture_end(&f);
 }
 
-/* A placeholder need not be a word of the model's: in GGUF files of LLaVA it is none. */
+/* A placeholder may be outside the vocabulary, as in LLaVA's GGUF files. */
 static void test_placeholder_without_row(void) {
     int32_t inside[12] = {0};
     int32_t outside[12] = {0};
@@ -340,7 +340,7 @@ static void test_memory(void) {
         in.n = 1;
         in.past = 40;
         CHECK_OK(dv_decoder_feed(d, &in, &logits, &fed));
-        dv_alloc_fail_after(0); /* from here on there is no memory */
+        dv_alloc_fail_after(0); /* from here on all allocations fail */
         for (in.past = 41; in.past < 128; in.past++) {
             CHECK_OK(dv_decoder_feed(d, &in, &logits, &fed));
         }
@@ -352,7 +352,7 @@ static void test_memory(void) {
     fixture_end(&f);
 }
 
-/* A picture, a dialogue, a question, an answer, with ever more memory: an error each time, nothing lost. */
+/* Picture, session, question, answer. Each run gets one more allocation; until it succeeds it must fail without leaks. */
 static davy_result talk(const fixture *f) {
     const dv_generate g = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 3, .ignore_stops = true};
     const int32_t words[3] = {1, 2, 3};
@@ -391,7 +391,7 @@ static void test_out_of_memory(bool qwen3) {
     fixture_end(&f);
 }
 
-/* A budget that the whole picture does not fit in, and one that the longest context does not. */
+/* A budget too small for the whole picture, and one too small for the longest context. */
 static void test_smaller(void) {
     fixture f;
     dv_encoded seen = {.chat = {0}};

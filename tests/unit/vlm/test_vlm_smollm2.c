@@ -1,5 +1,5 @@
-/* test_vlm_smollm2.c - the first block of a real GGUF file (SmolLM2-135M, Q4_1, q and k rows in pairs) through the decoder,
- * where DAVY_SHARED (default ../shared) has it. */
+/* test_vlm_smollm2.c - the first block of a real GGUF file (SmolLM2-135M, Q4_1, q and k rows in pairs) in the decoder, if
+ * DAVY_SHARED (default ../shared) has it. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ static bool read_rows(const dv_tensors *t, const char *name, float *to) {
     return CHECK(ref != NULL && dv_tensor_elements(ref) == TOKENS * WIDTH) && CHECK_OK(dv_tensor_read_f32(ref, to));
 }
 
-/* What the last norm and the head make of a hidden state. */
+/* Applies the last norm and the head to a hidden state. */
 static void head_of(const dv_vlm_weights *w, const float *x, float *logits) {
     double squares = 0.0;
     for (int i = 0; i < WIDTH; i++) {

@@ -1,4 +1,4 @@
-/* test_vlm_weights.c - tensors of captioning models: names, shapes, tied heads, formats, files that lie. */
+/* test_vlm_weights.c - tensors of captioning models: names, shapes, tied heads, formats, wrong files. */
 #include <math.h>
 
 #include "tests/lib/vlm_fixture.h"
@@ -47,7 +47,7 @@ static void test_files_that_lie(void) {
             if (lie == 0) {
                 drop(f.tensors, names[i]);
             } else if (CHECK(ref != NULL)) {
-                ref->shape[0] -= lie; /* shorter than the configuration says */
+                ref->shape[0] -= lie; /* shorter than in the configuration */
                 ref->bytes = (uint64_t)dv_tensor_elements(ref) * 4;
             }
             check_message(fixture_load(&f, DV_VLM_AS_STORED), lie == 0 ? DAVY_E_TENSOR : DAVY_E_SHAPE, names[i],
@@ -68,7 +68,7 @@ static void test_unknown_type(void) {
         snprintf(ref->dtype_name, sizeof ref->dtype_name, "IQ3_S");
     }
     check_message(fixture_load(&f, DV_VLM_AS_STORED), DAVY_E_UNSUPPORTED, name, "IQ3_S");
-    if (ref != NULL) { /* numbers without their scales */
+    if (ref != NULL) { /* integers without scales */
         ref->dtype = DV_STORED_I8;
         snprintf(ref->dtype_name, sizeof ref->dtype_name, "I8");
     }
@@ -83,7 +83,7 @@ static void test_tied_head(void) {
     CHECK(f.model.weights->head.data != f.model.weights->embed.data);
     dv_vlm_weights_release(f.model.weights);
     f.model.weights = NULL;
-    f.model.config.text.tied_head = true; /* beside a head of its own: the embedding wins */
+    f.model.config.text.tied_head = true; /* besides a separate head: the embedding is used */
     CHECK_OK(fixture_load(&f, DV_VLM_AS_STORED));
     CHECK(f.model.weights->head.data == f.model.weights->embed.data);
     dv_vlm_weights_release(f.model.weights);
@@ -139,7 +139,7 @@ static void test_formats(void) {
     }
 }
 
-/* Out of memory at every place that asks for some: an error, nothing lost. */
+/* Each allocation fails once: an error, no leak. */
 static void test_out_of_memory(void) {
     fixture f;
     CHECK(fixture_start(&f, true));
@@ -155,7 +155,7 @@ static void test_out_of_memory(void) {
     fixture_end(&f);
 }
 
-/* A nanochat with a tensor of later ones would give other words without it. */
+/* A tensor of later nanochat versions must be refused: without it the output would be wrong. */
 static void test_later_nanochats(void) {
     fixture f;
     const int64_t one = 1;
@@ -180,7 +180,7 @@ static davy_result ask(void *user, uint64_t done, uint64_t total) {
     return ++a->calls == a->stop_at ? dv_fail(DAVY_E_CANCELLED, "enough") : DAVY_OK;
 }
 
-/* Somebody asks between matrices, and may end the loading at each of them: nothing stays. */
+/* The callback between matrices can end the loading at each matrix. Then no memory stays in use. */
 static void test_loading(void) {
     int calls = 0;
     for (int stop_at = 0; stop_at <= calls; stop_at++) {
