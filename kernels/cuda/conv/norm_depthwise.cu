@@ -72,8 +72,7 @@ template <int TYPE> struct weights {
     }
 
     // Hidden channels enter the depthwise sums without their bias; the bias of the sums includes it. Outside the
-    // picture, where hidden channels with bias are zero, they are set to minus the
-    // bias.
+    // picture, where hidden channels with bias are zero, they are set to minus the bias.
     __device__ __forceinline__ void load_taps() const {
         for (int i = threadIdx.x; i < p.hidden / 2; i += blockDim.x) {
             const int tile = i / 4, c = tile / 4 * 32 + i % 4 * 8 + tile % 4 * 2;
