@@ -84,13 +84,13 @@
  * Handles may be released in any order: a child keeps its parents alive.
  * A text or a buffer outlives the call, the job and the model that made it.
  *
- * **Inputs.** Descriptors, strings and arrays are copied during the call. The memory of a job's tensors stays valid until
- * the job has finished. davy_source::data, callbacks and their `user` pointers stay valid as long as the object that got them.
+ * **Inputs.** Descriptors, strings and arrays are copied during the call. The host keeps the memory of a job's tensors valid until
+ * the job has finished, and davy_source::data, callbacks and their `user` pointers as long as the object that uses them exists.
  *
  * **Text.** Text is UTF-8 and ends with NUL. Paths too, on every system.
  *
- * **Threads.** Each function names its threads: "any" means any thread, and several threads at once on the same handle.
- * "One at a time" means any thread, but a second call at the same moment fails with ::DAVY_E_BUSY.
+ * **Threads.** Each function names its threads. "Any": every thread may call it, also several at once with the same handle.
+ * "One at a time": every thread may call it, but a second call at the same moment fails with ::DAVY_E_BUSY.
  * A release must not overlap another call that uses the same handle.
  *
  * | Handle | Calls at the same time |
@@ -291,8 +291,8 @@ typedef void(DAVY_CALL *davy_free_fn)(void *user, void *p, size_t bytes);
  * @param user    davy_host::user.
  * @param device  N of "cuda:N".
  * @param bytes   Size.
- * @param stream  A CUstream of davy. The memory must be ready for work on it. davy waits for the stream after the call.
- * @return Device address, aligned to 256 bytes. Return 0 when out of memory; memory must work on any stream.
+ * @param stream  A CUstream of davy. The memory must be ready for work on this stream. davy waits for the stream after the call.
+ * @return Device address, aligned to 256 bytes. The memory must be usable on every stream. 0: out of memory.
  * @threads Any, several at once. */
 typedef uint64_t(DAVY_CALL *davy_device_alloc_fn)(void *user, int32_t device, uint64_t bytes, void *stream);
 
@@ -424,20 +424,20 @@ typedef struct davy_context_desc {
     const char *device;
     void *cuda_context; /**< The host's CUcontext, of one GPU. NULL: the GPU's primary context. */
     /** Most memory on each GPU, in bytes. 0: nine tenths of the memory that is free at the creation of the context.
-     * Clips may use less where more gains little. */
+     * A clip uses less if more memory would save little time. */
     uint64_t device_budget_bytes;
     /** Most host memory for weights and workspace, in bytes. 0: half of physical memory. */
     uint64_t host_budget_bytes;
     const char *cache_dir;   /**< Reserved; ignored by 1.0, which writes no files. */
     const char *library_dir; /**< Folder to search first for NVIDIA's libraries and driver. NULL: none. */
-    int32_t n_threads;       /**< CPU threads, with the caller's, 1 to 1024. 0: one for each available core. */
+    int32_t n_threads;       /**< CPU threads, the caller's included, 1 to 1024. 0: one for each available core. */
     uint32_t flags;          /**< DAVY_CONTEXT_* bits. */
     /** Options:
      *
      * | Key | Value |
      * |---|---|
      * | "models_dir" | folder of shipped models, searched before DAVY_MODELS |
-     * | "nvidia_libraries" | "1": an installed cuDNN 9 or cuBLASLt computes the convolutions it is faster at; "0" (default): never |
+     * | "nvidia_libraries" | "1": an installed cuDNN 9 or cuBLASLt computes convolutions if it is faster; "0" (default): never |
      *
      * With "nvidia_libraries", davy measures both when it first plans a size. That takes time and memory, and the choice may
      * differ in another process or on another GPU. Results then differ by rounding. */
@@ -450,8 +450,8 @@ typedef struct davy_context_desc {
  *
  * `device_*` are sums over all GPUs of the context, and 0 on the CPU. A budget limits weights and workspace together.
  *
- * Before a call fails with ::DAVY_E_BUDGET or ::DAVY_E_NOMEM_DEVICE it retreats in this order: it frees arenas kept for other
- * sizes, uses smaller tiles, unloads models that no call uses, and empties the memory pool. */
+ * Before a call fails with ::DAVY_E_BUDGET or ::DAVY_E_NOMEM_DEVICE, davy saves memory in this order: it frees arenas
+ * (workspace) kept for other sizes, uses smaller tiles, unloads models that no call uses, and empties the memory pool. */
 typedef struct davy_memory_info {
     uint32_t struct_size;            /**< sizeof(davy_memory_info). */
     uint32_t reserved0;              /**< Reserved; 0. */
@@ -507,7 +507,7 @@ enum {
     DAVY_SOURCE_AUTO = 0,         /**< davy recognises the content. */
     DAVY_SOURCE_WEIGHTS = 1,      /**< Weights. */
     DAVY_SOURCE_CONFIG = 2,       /**< A config.json. */
-    DAVY_SOURCE_TOKENIZER = 3,    /**< ::DAVY_E_UNSUPPORTED: tokenizers are read from the folder of the weights. */
+    DAVY_SOURCE_TOKENIZER = 3,    /**< ::DAVY_E_UNSUPPORTED: davy reads the tokenizer in the weights' folder. */
     DAVY_SOURCE_PREPROCESSOR = 4, /**< ::DAVY_E_UNSUPPORTED, for the same reason. */
     DAVY_SOURCE_DIRECTORY = 5     /**< A folder with config.json and weights, or with a safetensors index. */
 };
@@ -532,7 +532,7 @@ typedef uint64_t(DAVY_CALL *davy_read_fn)(void *user, uint64_t offset, void *dst
 typedef struct davy_source {
     uint32_t struct_size;  /**< sizeof(davy_source). */
     davy_source_role role; /**< What the source holds. 0: recognised. */
-    /** File or folder. Do not change the current folder while a captioner of a relative path is in use. */
+    /** File or folder. If the path of a captioning model is relative, do not change the current folder while the model is open. */
     const char *path;
     const char *name; /**< Beside `data` or `read`: file name for messages. Alone: a shipped model. */
     /** A file in memory. The caller keeps it until the model is released and its last call has ended. */
@@ -589,7 +589,7 @@ typedef struct davy_model_desc {
      * |---|---|---|
      * | AUTO | weights as stored, fastest products | BF16 (F16 below 8.0) |
      * | F32 | exact products | exact products |
-     * | BF16, INT8, INT4 | weights stored in a wider type are converted | as CPU; another 16-bit type is converted too |
+     * | BF16, INT8, INT4 | converts weights that are stored in a wider type | the same; it also converts another 16-bit type |
      * | F16 | no | yes |
      * | FP8 | no | no |
      *
@@ -616,12 +616,12 @@ typedef struct davy_model_desc {
 
 /** Bits of davy_model_info::features. */
 enum {
-    DAVY_MODEL_ENCODES = 1,      /**< Has vae_encode. */
-    DAVY_MODEL_DECODES = 2,      /**< Has vae_decode. */
-    DAVY_MODEL_UPSCALES = 4,     /**< Has upscale. */
-    DAVY_MODEL_MOMENTS = 8,      /**< vae_encode has ::DAVY_RUN_MOMENTS and ::DAVY_RUN_SAMPLE. */
+    DAVY_MODEL_ENCODES = 1,      /**< The model can vae_encode. */
+    DAVY_MODEL_DECODES = 2,      /**< The model can vae_decode. */
+    DAVY_MODEL_UPSCALES = 4,     /**< The model can upscale. */
+    DAVY_MODEL_MOMENTS = 8,      /**< vae_encode accepts ::DAVY_RUN_MOMENTS and ::DAVY_RUN_SAMPLE. */
     DAVY_MODEL_TILES_EXACT = 16, /**< Tiles change the result by rounding only. */
-    DAVY_MODEL_CAPTIONS = 32     /**< Has caption and dialogues. */
+    DAVY_MODEL_CAPTIONS = 32     /**< The model can caption, and has dialogues. */
 };
 
 /** A model, filled by davy_api::model_info. */
@@ -773,7 +773,8 @@ enum {
 typedef struct davy_run {
     uint32_t struct_size; /**< sizeof(davy_run). */
     uint32_t flags;       /**< DAVY_RUN_* bits. */
-    /** A CUstream of the host. `(void *)1` is CUDA's legacy default stream, 2 the per-thread one. CPU: ::DAVY_E_UNSUPPORTED.
+    /** A CUstream of the host. `(void *)1` is CUDA's legacy default stream, `(void *)2` its per-thread default stream.
+     * On the CPU: ::DAVY_E_UNSUPPORTED.
      *
      * | stream | Meaning |
      * |---|---|
@@ -863,8 +864,8 @@ typedef struct davy_job_info {
 typedef struct davy_caption_params {
     uint32_t struct_size; /**< sizeof(davy_caption_params). */
     uint32_t reserved0;   /**< Reserved; 0. */
-    const char *prompt;   /**< The question, at most 1 MiB, if no text was added. NULL: "Describe the image." */
-    const char *system;   /**< The system's words, at most 1 MiB, in the first turn. NULL: the model's own; "": none. */
+    const char *prompt;   /**< The question if no text was added, at most 1 MiB. NULL: "Describe the image." */
+    const char *system;   /**< The system prompt of the first turn, at most 1 MiB. NULL: the model's own; "": none. */
     const char *const *stop; /**< Texts that end an answer. The answer ends before the first of them. */
     uint32_t n_stop;         /**< Number of stop texts, at most 64, of 1 to 1024 bytes each. */
     /** Most tokens of an answer, thoughts included. 0: 256, or 4096 for a model that thinks first. */
@@ -951,7 +952,7 @@ typedef struct davy_dialogue_info {
     uint32_t struct_size;     /**< sizeof(davy_dialogue_info). */
     int32_t turns;            /**< Complete turns. */
     int32_t tokens_used;      /**< Tokens in the context. */
-    int32_t tokens_max;       /**< Tokens that the context can hold. 0 before the first turn, which takes the memory. */
+    int32_t tokens_max;       /**< Tokens that the context can hold. 0 before the first turn, which allocates it. */
     int32_t prompt_tokens;    /**< Last turn: tokens of the question, pictures included. */
     int32_t image_tokens;     /**< Last turn: tokens of its pictures. */
     int32_t generated_tokens; /**< Last turn: tokens of the answer. */
@@ -994,8 +995,8 @@ typedef struct davy_sequence_desc {
     /** Flags and tiles of every frame. NULL: defaults. A stream, STREAM_ORDERED, timeout_ns, priority or progress is
      * ::DAVY_E_INVALID. */
     const davy_run *run;
-    /** Most frames that are pushed and not yet pulled, at most 64. 0: 4. Of a clip: most frames not yet computed, raised to the
-     * number that the network takes at a time. */
+    /** Most frames that are pushed and not yet pulled, at most 64. 0: 4. With a VAE of clips: most frames that are not yet
+     * computed; davy raises it to the number that the network takes at a time. */
     int32_t max_in_flight;
     uint32_t flags; /**< Reserved; 0. */
 } davy_sequence_desc;
@@ -1006,7 +1007,7 @@ typedef struct davy_sequence_info {
     int32_t max_in_flight; /**< The limit in use. */
     uint64_t frames_in;    /**< Frames pushed. */
     uint64_t frames_out;   /**< Results pulled. */
-    int32_t in_flight;     /**< frames_in - frames_out. Of a clip: frames not computed plus results not pulled. */
+    int32_t in_flight;     /**< frames_in - frames_out. VAE of clips: frames not computed plus results not pulled. */
     int32_t ready;         /**< Results that can be pulled without waiting. */
     /** Clips encoded: frames that may have to follow a frame before its result is made. Else 0. */
     int32_t latency_frames;
@@ -1122,10 +1123,10 @@ typedef struct davy_api {
      * @threads Any. */
     davy_result(DAVY_CALL *context_budget)(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes);
 
-    /** Frees memory until no more than this is in use, or nothing more can be freed.
+    /** Frees memory until no more than the given amounts are in use, or nothing more can be freed.
      *
-     * Kept arenas go first, then weights of models that no call uses. Those weights load again when they are needed.
-     * (0, 0) frees all that can be spared.
+     * It frees kept arenas first, then weights of models that no call uses. Those weights load again when they are needed.
+     * (0, 0) frees as much as possible.
      *
      * @param ctx                The context.
      * @param keep_device_bytes  GPU memory that may stay in use, in bytes, of all GPUs together.
@@ -1263,7 +1264,7 @@ typedef struct davy_api {
     /** Enlarges or restores pictures.
      *
      * The output has the channels of the input: grey gives grey, and alpha goes through the network too, unless
-     * ::DAVY_RUN_DROP_ALPHA is set. Alpha that is constant stays exactly that. Where alpha is 0, the network sees the colour of
+     * ::DAVY_RUN_DROP_ALPHA is set. Constant alpha keeps its exact value. Where alpha is 0, the network sees the colour of
      * visible pixels up to 8 pixels away, so that hidden colours make no edges.
      *
      * @param model        The model.
@@ -1385,8 +1386,8 @@ typedef struct davy_api {
     /** Asks the same question about each of n pictures, each in a conversation of its own.
      *
      * davy works on several pictures at once as far as memory allows, on all GPUs of the context. The CPU gives each picture
-     * the answer that it gives for that picture alone. A GPU rounds several rows differently from one, independent of the
-     * other pictures.
+     * the answer that it gives for that picture alone. A GPU rounds differently if it works on several pictures at once; the
+     * answer does not depend on the other pictures.
      *
      * @param model     The model.
      * @param n         Number of pictures, 1 to 1048576.
@@ -1412,8 +1413,8 @@ typedef struct davy_api {
      * @param params    Defaults for all turns. NULL: 0 everywhere. Copied.
      * @param[out] out  Receives the dialogue. The caller releases it.
      * @return ::DAVY_OK.
-     * @errors The common ones. ::DAVY_E_UNSUPPORTED: the model does not caption. ::DAVY_E_INVALID: `context_tokens` is above
-     *         the model's, too.
+     * @errors The common ones. ::DAVY_E_UNSUPPORTED: the model does not caption. ::DAVY_E_INVALID: also if `context_tokens` is
+     *         above the model's limit.
      * @threads Any. */
     davy_result(DAVY_CALL *dialogue_open)(davy_model *model, const davy_caption_params *params, davy_dialogue **out);
 
@@ -1439,7 +1440,7 @@ typedef struct davy_api {
      * @threads One at a time. */
     davy_result(DAVY_CALL *dialogue_add_text)(davy_dialogue *dialogue, davy_role role, const char *utf8);
 
-    /** Answers: takes the turn. Loads the weights if necessary.
+    /** Computes the answer of a turn. Loads the weights if necessary.
      *
      * @param dialogue  The dialogue.
      * @param params    Replaces the parameters of dialogue_open for this turn, but for `context_tokens` and `video_fps`.
@@ -1448,9 +1449,10 @@ typedef struct davy_api {
      * @param[out] job  NULL: the call blocks. Else it receives a job, which the caller releases, and the call returns at once;
      *                  dialogue_read then delivers the answer piece by piece.
      * @return ::DAVY_OK. dialogue_text has the answer.
-     * @errors The common ones, ::DAVY_E_BUSY, and ::DAVY_E_STATE (nothing was added): all is as before the call.
-     *         The work errors, ::DAVY_E_CONTEXT_FULL and ::DAVY_E_TOKENIZER: the dialogue is as after its last complete turn, and
-     *         the added pictures and user's words are dropped. Cancellation takes no longer than a token.
+     * @errors The common ones, ::DAVY_E_BUSY, and ::DAVY_E_STATE (nothing was added): the dialogue is unchanged.
+     *         The work errors, ::DAVY_E_CONTEXT_FULL and ::DAVY_E_TOKENIZER: the dialogue returns to its state after the last
+     *         complete turn, without the pictures and user's words that were added since. Cancellation takes no longer than a
+     *         token.
      * @threads One at a time. */
     davy_result(DAVY_CALL *dialogue_generate)(davy_dialogue *dialogue, const davy_caption_params *params,
                                               const davy_run *run, davy_job **job);
@@ -1583,7 +1585,7 @@ typedef struct davy_api {
 
     /** Reports the numbers of an answer of caption, as dialogue_info does after such a turn.
      *
-     * Times are of work that was shared with the other pictures. `kv_bytes` is of all pictures that were worked on together.
+     * davy works on several pictures at once, so times include work on the others. `kv_bytes` is the memory of all pictures in work.
      *
      * @param text      A text of caption.
      * @param[out] out  Receives the numbers.
@@ -1615,7 +1617,7 @@ typedef struct davy_inspect_1 {
      * @param desc       As for model_open. Copied.
      * @param[out] json  Receives the JSON as a text, which the caller releases.
      * @return ::DAVY_OK.
-     * @errors As model_open, as far as davy cannot open or parse the file.
+     * @errors Those of model_open for a file that davy cannot open or parse.
      * @threads Any. */
     davy_result(DAVY_CALL *describe)(davy_context *ctx, const davy_model_desc *desc, davy_text **json);
 } davy_inspect_1;
@@ -1636,7 +1638,7 @@ typedef struct davy_profile_1 {
     /** Ends the measurement.
      *
      * The JSON is an array with an object for each step: "step", "kernel", "calls", "ms", "flops", "bytes". On a GPU, "peak_gflops"
-     * and "peak_gbs" estimate from its clocks how fast it could be at that precision. Captioning models on the CPU are not
+     * and "peak_gbs" are its peak rates at that precision, estimated from its clocks. Captioning models on the CPU are not
      * measured.
      *
      * @param ctx        The context.

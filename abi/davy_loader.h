@@ -67,11 +67,11 @@ typedef struct davy_library {
     char error[512];     /**< Why it was not loaded, one sentence. Empty: loaded. */
 } davy_library;
 
-/** Tests for a function that is newer than the version given to davy_load.
+/** Tests whether the library has a function that is newer than the version given to davy_load.
  *
  * @param api     The table.
  * @param member  Name of the function.
- * @return True if the library's table has the function; it may then be called.
+ * @return True: the table has the function, and the host may call it.
  * @threads Any. */
 #define davy_has(api, member)                                                                                          \
     ((api)->struct_size >= offsetof(davy_api, member) + sizeof((api)->member) && (api)->member != NULL)
