@@ -1,7 +1,7 @@
-/* alloc_fail.c - memory runs out at every place it can: davy's small allocations, the host's callback, and each malloc
- * of the process (cJSON's too). Every time the call must answer E_NOMEM_HOST with a sentence, nothing may be left
- * behind, and the same context must then do the same work. With "cuda:0" and the test's name for arguments
- * on a mock of the driver, which computes nothing and allocates as well, so that pictures and malloc are left out. */
+/* alloc_fail.c - each allocation fails once: davy's small allocations, the host's callback, and each malloc of the process (also
+ * cJSON's). Each time the call must return E_NOMEM_HOST with a message and leak nothing. The same context must then do the same
+ * work. With the arguments "cuda:0" and the test's name it uses a mock of the driver. The mock computes nothing and allocates
+ * memory itself, so pictures and malloc are not checked. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static const char *device = "cpu";
 static bool on_cpu = true;
 
 #if !defined(OTHER_MALLOC)
-/* ---- every malloc of the process, in front of glibc's ---- */
+/* ---- every malloc of the process: replaces glibc's ---- */
 
 static atomic_llong malloc_left = -1; /* negative: never fails */
 
@@ -40,7 +40,7 @@ static bool malloc_fails(void) {
     return n == 0;
 }
 
-/* Libraries use these too: the build hides what is not marked. */
+/* Visible to the libraries: the build hides functions without this mark. */
 #define EVERYBODYS __attribute__((visibility("default")))
 
 void *__libc_malloc(size_t bytes);
@@ -74,7 +74,7 @@ EVERYBODYS int posix_memalign(void **out, size_t align, size_t bytes) {
 }
 #endif
 
-/* ---- the ways to run out ---- */
+/* ---- the kinds of allocations that fail ---- */
 
 static void arm_small(long long n) {
     dv_alloc_fail_after(n);
@@ -113,7 +113,7 @@ static long long heap_bytes(void) {
     return (long long)mallinfo2().uordblks;
 }
 
-/* One sweep: n counts up until a whole life fits. Returns the number of failures. */
+/* One sweep: n increases until a whole life succeeds. Returns the number of failures. */
 static int sweep(life *l, const shortage *s) {
     int failures = 0, wrong = 0;
     davy_result r = DAVY_E_INTERNAL;
@@ -140,7 +140,7 @@ static int sweep(life *l, const shortage *s) {
     return failures;
 }
 
-/* In a context that exists. The first sweep fills the allocator's caches, the second must leave nothing. */
+/* In an existing context. The first sweep fills the allocator's caches; the second must leak nothing. */
 static void in_context(life *l, const shortage *s) {
     sweep(l, s);
     const long long before = heap_bytes();
@@ -151,12 +151,12 @@ static void in_context(life *l, const shortage *s) {
            : l->as_frame ? ", as a frame"
                          : "",
            failures, more);
-    if (on_cpu && host_heap_is_exact()) { /* a mock keeps books in the same heap */
+    if (on_cpu && host_heap_is_exact()) { /* the mock allocates in the same heap */
         CHECKF(more < failures, "%s: %d failures leave %lld bytes", s->name, failures, more);
     }
 }
 
-/* A context's own birth. */
+/* The creation of a context. */
 static void of_context(const shortage *s) {
     const davy_host host = host_callbacks(&state);
     const davy_option options[] = {{"models_dir", "/nowhere"}};

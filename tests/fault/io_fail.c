@@ -1,6 +1,5 @@
-/* io_fail.c - a reader that gives up: at its first call, its second, and so on, and after every number of bytes. The
- * call that needed the bytes answers E_IO (or E_FORMAT for a file that is too short) naming the file; the context works
- * on. */
+/* io_fail.c - a reader that fails at its first call, its second, and so on, and after every number of bytes. The call that needs
+ * the bytes returns E_IO (or E_FORMAT for a file that is too short) with the file's name. The context continues to work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@ static const davy_api *api;
 typedef struct reader {
     const synth_file *file;
     long long calls, fail_at; /* the call with this number and all later ones read less; negative: none */
-    int keep;                 /* how much of a failing read is delivered: 0 nothing, 1 all but one byte */
+    int keep;                 /* a failing read delivers 0: nothing, 1: all except one byte */
 } reader;
 
 static uint64_t DAVY_CALL read_some(void *user, uint64_t offset, void *dst, uint64_t bytes) {
@@ -19,7 +18,7 @@ static uint64_t DAVY_CALL read_some(void *user, uint64_t offset, void *dst, uint
     const bool fails = r->fail_at >= 0 && r->calls >= r->fail_at;
     r->calls++;
     if (offset > r->file->bytes || bytes > r->file->bytes - offset) {
-        return 0; /* nobody may ask beyond read_bytes; the caller sees an error if davy does */
+        return 0; /* a read beyond read_bytes is an error of davy; the caller then sees a failure */
     }
     const uint64_t give = !fails ? bytes : r->keep && bytes > 0 ? bytes - 1 : 0;
     memcpy(dst, r->file->data + offset, (size_t)give);
@@ -53,15 +52,14 @@ static void short_reads(life *l, int keep) {
     l->source = memory;
 }
 
-/* The file ends early, at every byte of its header and here and there in its payload. */
+/* The file ends early: at every byte of its header, and at some bytes of its payload. */
 static void truncated(life *l) {
     const uint64_t whole = l->file.bytes;
     uint64_t header = 0;
     memcpy(&header, l->file.data, 8);
     int accepted = 0;
     for (uint64_t bytes = 0; bytes < whole; bytes += bytes < header + 16 ? 1 : 97) {
-        unsigned char *copy =
-            malloc(bytes > 0 ? (size_t)bytes : 1); /* of exactly this size: one byte more is a fault */
+        unsigned char *copy = malloc(bytes > 0 ? (size_t)bytes : 1); /* exactly this size: a read past it is a fault */
         if (copy == NULL) {
             break;
         }

@@ -1,4 +1,4 @@
-/* life.c - kept free of checks and output, so that every allocation in here is davy's own. */
+/* life.c - see life.h. It has no checks and no output, so davy makes all allocations in it. */
 #include "tests/fault/life.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ void life_end(life *l) {
     picture_free(&l->want);
 }
 
-/* A job's error is the job's own; one without its record counts as another error. */
+/* The job holds its error. An error without a record counts as a different error. */
 static davy_result run_job(life *l, davy_model *m, const davy_tensor *src, davy_tensor *dst) {
     davy_job *job = NULL;
     davy_result r = l->api->upscale(m, src, dst, l->run, &job);

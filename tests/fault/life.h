@@ -1,4 +1,4 @@
-/* life.h - one small life of a model, for faults to happen in: open, info, plan, load, run, run as a job, release. */
+/* life.h - one life of a small model, for injecting faults: open, info, plan, load, run, run as a job, release. */
 #ifndef DV_TESTS_LIFE_H
 #define DV_TESTS_LIFE_H
 
@@ -11,13 +11,13 @@ typedef struct life {
     davy_context *ctx;
     davy_source source;
     synth_file file;
-    picture in, out, want; /* want: what an undisturbed run gives */
+    picture in, out, want; /* want: result of an undisturbed run */
     const davy_run *run;   /* may be NULL */
-    bool as_job;           /* the run is a job that is waited for */
-    bool as_frame;         /* or the frame of a sequence */
+    bool as_job;           /* the run is a job, and life waits for it */
+    bool as_frame;         /* the run is a frame of a sequence */
 } life;
 
-/* 2: plainly and as a job; 3: as a frame too. */
+/* 2: as a call and as a job; 3: also as a frame. */
 extern const int life_ways;
 
 /* Makes the weights, the pictures and, when ctx is set, the reference result. */
@@ -25,7 +25,7 @@ void life_begin(life *l, const davy_api *api, davy_context *ctx);
 void life_end(life *l);
 /* Everything from model_open to model_release; the first error, with its record in the calling thread, or DAVY_OK. */
 davy_result life_live(life *l);
-/* Whether the last life's picture is the reference, to the bit or within bound. */
+/* True if the last life's picture equals the reference, exactly or within the bound. */
 bool life_right(const life *l, double bound);
 
 #endif

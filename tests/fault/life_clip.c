@@ -1,5 +1,5 @@
-/* life_clip.c - the life of a clip: a VAE of videos opened, five frames encoded at once, or (as_job) pushed and pulled
- * through a sequence, all released. In the place of life.c; free of checks and output like it. */
+/* life_clip.c - the life of a clip: opens a video VAE, encodes five frames at once or (as_job) through a sequence, releases all.
+ * It replaces life.c and also has no checks and no output. */
 #include <stdlib.h>
 #include <string.h>
 

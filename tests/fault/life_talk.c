@@ -1,6 +1,6 @@
-/* life_talk.c - the life of a conversation: a captioning model opened, a picture, a question, an answer, a video, a rewind,
- * captions of several pictures, all released. In the place of life.c; the model is the folder DAVY_TALK_MODEL. As life.c, free
- * of checks and output. */
+/* life_talk.c - the life of a conversation: opens a captioning model, then picture, question, answer, video, rewind, captions of
+ * several pictures, and releases all. It replaces life.c and also has no checks and no output. The model is the folder
+ * DAVY_TALK_MODEL. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ static davy_tensor shown(const life *l, int64_t frames) {
     return t;
 }
 
-/* A job's error is the job's own; one without its record counts as another error. */
+/* The job holds its error. An error without a record counts as a different error. */
 static davy_result wait_for(const davy_api *api, davy_job *job, davy_result r) {
     if (r == DAVY_OK && job != NULL) {
         davy_error_info info = {.struct_size = sizeof info};
@@ -124,7 +124,7 @@ static davy_result talk(const life *l, davy_model *m) {
     return r;
 }
 
-/* Several at once; what was finished before a failure is handed out. */
+/* Several pictures at once; after a failure the call returns the finished answers. */
 static davy_result several(const life *l, davy_model *m) {
     const davy_api *api = l->api;
     const davy_caption_params p = {

@@ -1,6 +1,6 @@
-/* stop.c - work is stopped, or held inside a budget, at every step it has: cancelled at the first poll, the second, and
- * so on; before much of fresh memory is written to; after every few microseconds; given each budget from nothing to
- * plenty. Whatever happens, the memory comes back and the next undisturbed run gives the same picture. */
+/* stop.c - stops work at every step. It cancels at the first poll, the second, and so on, early during the first writes to new
+ * memory, and after every few microseconds. It also runs with each budget from nothing to plenty. Each time the memory must be
+ * freed, and the next undisturbed run must give the same picture. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum { MOST = 5000 };
 
 static const davy_api *api;
 
-/* ---- inside: the engine's own polls ---- */
+/* ---- internal: the engine's polls ---- */
 
 typedef struct stopper {
     int polls, stop_at;
@@ -79,7 +79,7 @@ static void cancel_at_every_poll(void) {
     picture in = picture_new(1, 90, 80, 3), out = picture_new(1, 180, 160, 3), want = picture_new(1, 180, 160, 3);
     picture_fill(&in, 8);
     dv_work work = {.stage = DV_STAGE_UPSCALE, .in = packed(&in), .out = packed(&want), .in_mul = 1, .out_mul = 1};
-    work.tiling.width = 32; /* several tiles: stops fall between them too */
+    work.tiling.width = 32; /* several tiles, so it also stops between them */
     work.tiling.height = 32;
     CHECK(dv_engine_run(engine, &work) == DAVY_OK);
     stopper s = {0, 0};
@@ -90,7 +90,7 @@ static void cancel_at_every_poll(void) {
     int stops = 0;
     for (; s.stop_at < MOST; s.stop_at++) {
         s.polls = 0;
-        dv_engine_unload(engine); /* so that loading is stopped as well */
+        dv_engine_unload(engine); /* so that it also stops during loading */
         r = dv_engine_run(engine, &work);
         if (r == DAVY_OK) {
             break;
@@ -110,15 +110,15 @@ static void cancel_at_every_poll(void) {
     free(file.data);
 }
 
-/* ---- fresh memory ---- */
+/* ---- new memory ---- */
 
 enum { MARK = 0xA5, PAGE = 4096, LARGE = 8 << 20, LITTLE = 2 << 20 };
 
 typedef struct fresh {
-    unsigned char *blocks[8]; /* large ones, in the order in which a run takes them */
+    unsigned char *blocks[8]; /* large blocks, in the order of allocation */
     size_t bytes[8];
-    int n, watched; /* the run is to end as soon as this one has been written to */
-    size_t written; /* bytes of its pages that had been by then */
+    int n, watched; /* the run must end soon after the first write to this block */
+    size_t written; /* bytes of its pages written until then */
 } fresh;
 
 static void *DAVY_CALL marked_alloc(void *user, size_t bytes, size_t align) {
@@ -147,8 +147,8 @@ static int32_t written_to(void *user) {
     return f->written > 0;
 }
 
-/* The first write to memory may take a thousand times as long as any other, so a run may not write to much of it between
- * two looks: with one thread, no more than the first piece of a loop before it looks again. */
+/* The first write to a page may take a thousand times as long as later ones. So a run must not write to much new memory between
+ * two polls: with one thread, at most the first piece of a loop. */
 static void cancel_in_fresh_memory(void) {
     fresh f = {.n = 0};
     const davy_host host = {.struct_size = sizeof host, .user = &f, .alloc = marked_alloc, .free = marked_free};
@@ -158,7 +158,8 @@ static void cancel_in_fresh_memory(void) {
     picture in = picture_new(1, 500, 1000, 3), out = picture_new(1, 1000, 2000, 3);
     picture_fill(&in, 8);
     dv_work work = {.stage = DV_STAGE_UPSCALE, .in = packed(&in), .out = packed(&out), .in_mul = 1, .out_mul = 1};
-    work.tiling = (dv_tiling){.width = 400, .height = 400, .overlap = 1}; /* too little: tiles fade in a band of rows */
+    work.tiling =
+        (dv_tiling){.width = 400, .height = 400, .overlap = 1}; /* below the reach: tiles blend in a band of rows */
     work.control = (dv_control){.cancelled = written_to, .cancelled_user = &f};
     for (f.watched = 0; engine != NULL && f.watched < 2; f.watched++) {
         dv_engine_unload(engine);
@@ -174,7 +175,7 @@ static void cancel_in_fresh_memory(void) {
     free(file.data);
 }
 
-/* ---- outside: cancel and budget through the ABI ---- */
+/* ---- through the ABI: cancel and budget ---- */
 
 static void cancel_any_time(life *l, host_state *state) {
     davy_model *m = NULL;

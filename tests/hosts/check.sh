@@ -1,4 +1,4 @@
-# Sourced: counts commands that succeed; the log of one that does not goes into $to, a folder of the test, and is shown.
+# Sourced by tests. Counts successful commands. The log of a failed command is written to $to, a folder of the test, and shown.
 passed=0
 failed=0
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# device_code.sh - what packaging/cuda.sh makes of a machine: with and without nvcc, with and without cards, which programs of this
-# test stand in for. Ends `N passed, N failed`.
+# device_code.sh - tests the choices of packaging/cuda.sh on machines with and without nvcc and cards. Programs written by this
+# test replace nvcc and nvidia-smi. Ends `N passed, N failed`.
 set -u
 cuda=$(cd "$(dirname "$0")/../../packaging" && pwd)/cuda.sh
 passed=0
@@ -8,13 +8,13 @@ failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The tools that cuda.sh uses, and none of this machine's nvcc or nvidia-smi.
+# The tools that cuda.sh uses, without this machine's nvcc and nvidia-smi.
 mkdir "$work/tools"
 for tool in sh awk cat chmod dirname echo grep mkdir paste printf readlink rm sed sort tr; do
     ln -s "$(command -v $tool)" "$work/tools/$tool" 2>/dev/null || true # a shell may have it built in
 done
 
-# Another machine: nothing in it yet.
+# Starts another, empty machine.
 machine() {
     rm -rf "$work/root" "$work/bin" "$work/build"
     mkdir -p "$work/root" "$work/bin" "$work/build"
@@ -36,7 +36,7 @@ run() {
     env -i PATH="$work/bin:$work/tools" DAVY_PROBE_ROOT="$work/root" "$work/tools/sh" "$cuda" "$@" 2>&1
 }
 
-# chooses CHOICE TARGETS WORDS: the targets that come of it, and words of the sentence
+# chooses CHOICE TARGETS WORDS: the resulting targets, and words of the message
 chooses() {
     said=$(run choose "$work/build" "$1")
     if [ "$(echo "$said" | sed -n 1p)" = "$2" ] && [ "$(echo "$said" | wc -l)" -eq 3 ] && echo "$said" | sed -n 3p | grep -qF "$3"; then

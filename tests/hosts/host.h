@@ -1,5 +1,5 @@
-/* host.h - what every C test of the ABI needs as a host: the library opened at run time, callbacks that keep count,
- * models made on the spot. These programs see nothing of davy but abi/. */
+/* host.h - shared by all C tests of the ABI: opening the library at run time, counting callbacks, generated models. These
+ * programs use only abi/ of davy. */
 #ifndef DV_TESTS_HOST_H
 #define DV_TESTS_HOST_H
 
@@ -13,7 +13,7 @@
 #include "tests/hosts/picture.h"
 #include "tests/hosts/synth.h"
 
-/* The table of the library at $DAVY_LIBRARY, or where davy_loader.h finds one; ends the program (2) when there is none.
+/* Function table of the library at $DAVY_LIBRARY, else of the one that davy_loader.h finds. Without a library it exits with 2.
  */
 const davy_api *host_load(void);
 
@@ -31,13 +31,13 @@ const char *host_error(const davy_api *api);
 /* ---- callbacks: give host_callbacks(&state) to a context, look at the numbers afterwards ---- */
 
 typedef struct host_state {
-    atomic_llong blocks, bytes; /* lent and not yet given back; both 0 at the end */
+    atomic_llong blocks, bytes; /* allocated and not freed; both must be 0 at the end */
     atomic_llong allocations;   /* so far */
     atomic_llong peak_bytes;
     atomic_llong fail_from;    /* the allocation with this number (from 0) and all later ones fail; negative: none */
-    atomic_llong wrong_frees;  /* sizes that do not match what was asked for */
+    atomic_llong wrong_frees;  /* frees with another size than the allocation */
     atomic_llong messages;     /* log lines */
-    atomic_llong bad_messages; /* with a newline at the end, empty, or of a level that was not asked for */
+    atomic_llong bad_messages; /* ending with a newline, empty, or above the requested level */
     int echo;                  /* print log lines */
     davy_log_level level;
 } host_state;
@@ -52,7 +52,7 @@ int host_write_file(const char *path, const void *data, uint64_t bytes); /* 0: w
 uint64_t host_now_ns(void);
 void host_sleep_ms(int ms);
 
-/* Whether mallinfo2 counts what is in use and nothing else: glibc's per-thread caches must be off, as ctest sets them.
+/* True if mallinfo2 counts exactly the memory in use. glibc's per-thread caches must be off; ctest disables them.
  */
 static inline int host_heap_is_exact(void) {
     const char *tunables = getenv("GLIBC_TUNABLES");
@@ -63,8 +63,8 @@ static inline int host_heap_is_exact(void) {
     return exact;
 }
 
-/* Whether davy was built with device code, as ctest says (DAVY_DEVICE_CODE). If not, the test counts as skipped, and the library
- * must give that reason for the GPU of the mock driver. */
+/* True if davy was built with device code (ctest sets DAVY_DEVICE_CODE). If not, the test counts as skipped, and the library must
+ * report that reason for the mock driver's GPU. */
 static inline int host_has_device_code(const davy_api *api, const char *test) {
     const char *files = getenv("DAVY_DEVICE_CODE");
     davy_device_info gpu = {.struct_size = sizeof gpu};
@@ -90,7 +90,7 @@ davy_result host_open_small(const davy_api *api, davy_context *ctx, davy_model *
 /* A packed F32 NHWC tensor over the floats of a picture. */
 davy_tensor host_tensor(const picture *p);
 
-/* Shape the library says the result has, as a picture of zeros; n 0 and no memory when plan_query fails. */
+/* A picture of zeros with the result's shape from plan_query; if that fails, n is 0 and there is no memory. */
 picture host_result_picture(const davy_api *api, davy_model *m, davy_op op, const davy_tensor *in, const davy_run *run);
 
 /* upscale, blocking, into *out (made here). On an error *out has no memory. */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# install.sh BUILD - what `cmake --install` puts somewhere runs from there. Ends `N passed, N failed`.
+# install.sh BUILD - runs the programs that `cmake --install` has installed. Ends `N passed, N failed`.
 set -u
 build=$1
 to=$(mktemp -d "$build/install-XXXXXX") || exit 1

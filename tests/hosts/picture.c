@@ -1,4 +1,4 @@
-/* picture.c - pixel access the slow and obvious way, one element at a time, so that it is its own specification. */
+/* picture.c - slow and simple pixel access, one element at a time, as a reference. */
 #include "tests/hosts/picture.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { PATTERN = 0xA5, MARGIN = 64 };
 
-static const double FAR_OFF = 1e30; /* the error of what cannot be compared: other sizes, infinities, NaNs */
+static const double FAR_OFF = 1e30; /* the error if pictures cannot be compared: other sizes, infinities, NaNs */
 
 static void *must(void *p) {
     if (p == NULL) {
@@ -35,7 +35,7 @@ int64_t picture_count(const picture *p) {
     return p->n * p->h * p->w * p->c;
 }
 
-/* Smooth in space with a little noise, so that errors of place show as well as errors of value. */
+/* Smooth, with a little noise, so that a test detects errors of position and of value. */
 static void fill(picture *p, uint32_t seed, int top) {
     for (int64_t i = 0; i < picture_count(p); i++) {
         const int64_t c = i % p->c, x = i / p->c % p->w, y = i / p->c / p->w % p->h, n = i / p->c / p->w / p->h;
@@ -93,7 +93,7 @@ static float half_to_float(uint16_t h) {
     return (float)(h & 0x8000 ? -a : a);
 }
 
-/* Of numbers that a half holds exactly or rounds to nearest; the tests store none beyond its range. */
+/* Rounds to nearest. The tests store no values outside the range of a half. */
 static uint16_t float_to_half(float f) {
     const uint16_t sign = signbit(f) ? 0x8000 : 0;
     const double a = fabs((double)f);
@@ -168,7 +168,7 @@ static void range_of(davy_range r, davy_dtype t, double *mul, double *add) {
 
 /* ---- tensors ---- */
 
-/* Where the axes n, y, x, c are in the shape; -1: the layout has none. */
+/* Index of the axes n, y, x, c in the shape; -1: the layout has no such axis. */
 typedef struct axes {
     int n, y, x, c, ndim;
 } axes;
@@ -218,7 +218,7 @@ static int64_t offset_of(const davy_tensor *t, const axes *a, const int64_t at[4
     return offset;
 }
 
-/* Calls through every element of a tensor, as picture order has them. */
+/* Calls fn for every element of a tensor, in picture order. */
 static void visit(const davy_tensor *t, picture *p, int store) {
     const axes a = axes_of(t->layout);
     double mul = 1, add = 0;
@@ -283,7 +283,7 @@ view view_new(const view_format *f, int64_t n, int64_t h, int64_t w, int64_t c) 
     if (f->upside_down) {
         t->data += (uint64_t)(t->stride_bytes[a.y] * (h - 1));
         t->stride_bytes[a.y] = -t->stride_bytes[a.y];
-    } else if (f->row_gap == 0) { /* said as "packed" */
+    } else if (f->row_gap == 0) { /* marked as packed by strides of 0 */
         memset(t->stride_bytes, 0, sizeof t->stride_bytes);
     }
     return v;

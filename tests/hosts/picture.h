@@ -18,7 +18,7 @@ int64_t picture_count(const picture *p);
 void picture_fill(picture *p, uint32_t seed);
 /* Values k / 255, exact in 8-bit pictures. */
 void picture_fill_8bit(picture *p, uint32_t seed);
-double picture_max_error(const picture *a, const picture *b); /* largest |a - b|; 1e30 if a value is not finite */
+double picture_max_error(const picture *a, const picture *b);     /* largest |a - b|; 1e30 if a value is not finite */
 double picture_l2_error(const picture *got, const picture *want); /* ||got - want|| / ||want|| */
 
 typedef struct view_format {

@@ -51,7 +51,7 @@ static void add_vector(list *l, const char *module, const char *leaf, int n, flo
     t->spread = spread;
 }
 
-/* Weights of a size that keeps the signal's: larger networks stay finite, small ones do not fade. */
+/* Weights scaled to keep the signal's size: large networks stay finite, and small ones do not fade. */
 static void add_window(list *l, const char *module, int out, int in, int side, int with_bias) {
     tensor *w = add(l, module, "weight");
     w->ndim = 4;
@@ -233,7 +233,7 @@ static void add_times(list *l, const char *module, int out, int in) {
     add_window(l, name, out, in, 1, 0);
 }
 
-/* Three blocks that see a frame and the one before it, from layer `index` on. */
+/* Three blocks with a frame and the one before it as input, from layer `index` on. */
 static void add_memory(list *l, const char *half, int index, int n) {
     char name[NAME_BYTES / 2];
     for (int i = 0; i < 9; i++) {

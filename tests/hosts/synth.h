@@ -1,5 +1,5 @@
-/* synth.h - small weight files made on the spot, in memory: what the tests of hosts need is any network of a known
- * kind, not a trained one. The same seed gives the same bytes everywhere. */
+/* synth.h - generates small weight files in memory. The tests of hosts need a network of a known kind, not a trained one. The
+ * same seed gives the same bytes on every machine. */
 #ifndef DV_TESTS_SYNTH_H
 #define DV_TESTS_SYNTH_H
 

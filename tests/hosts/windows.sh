@@ -1,6 +1,6 @@
 #!/bin/sh
-# windows.sh - the Windows build, made here and run under wine: what the DLL exports and imports, the C client's whole job
-# in a folder with a name that no code page has, and its numbers against those of the Linux library. usage: windows.sh
+# windows.sh - builds for Windows and runs the programs under wine. Checks the DLL's exports and imports. Runs the C client in a
+# folder with a name outside all code pages, and compares its numbers with those of the Linux library. Usage: windows.sh
 # [BUILD_DIR of the Linux build]. Ends `N passed, N failed`.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,5 +1,5 @@
-/* gpu.c - GPUs as a host meets them before it works on one: the list, selectors, the environment, budgets, retreat when
- * memory runs out. On a mock of the driver, so that it runs everywhere. */
+/* gpu.c - a host's choice of GPUs: the list, selectors, the environment, budgets, smaller tiles if memory is short. It uses a mock
+ * of the driver, so it runs on every machine. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ static void the_list(void) {
     mock_again();
 }
 
-/* What a selector opens: the log says which GPU, "" the CPU. */
+/* gpu: the log line that names the opened GPU; "": the CPU. */
 static void opens(const char *device, const char *gpu) {
     davy_context *ctx = NULL;
     const davy_result r = open_on(device, 0, &ctx);
@@ -61,7 +61,7 @@ static void selectors(void) {
     refuses("cuda:0,cuda:0", DAVY_E_INVALID, "twice");
     refuses("cpu,cuda:0", DAVY_E_INVALID, "expected");
     refuses("cuda:0,", DAVY_E_INVALID, "expected");
-    mock->device[0].major = 5; /* the first cannot be used */
+    mock->device[0].major = 5; /* the first one is too old */
     opens("auto", "cuda:1 computes");
     HEARD("cuda:0 (Mock GPU A) is not used");
     refuses("cuda:0", DAVY_E_DEVICE, "compute capability");
@@ -81,7 +81,7 @@ static void environment(void) {
     davy_context *ctx = NULL;
     setenv("DAVY_DEVICE", "cpu", 1);
     opens("auto", "");
-    opens("cuda:1", "cuda:1 computes"); /* what the host asks for, it gets */
+    opens("cuda:1", "cuda:1 computes"); /* the host's choice overrides the environment */
     setenv("DAVY_DEVICE", "cuda:1", 1);
     opens(NULL, "cuda:1 computes");
     const davy_context_desc deaf = {.struct_size = sizeof deaf,
@@ -92,7 +92,7 @@ static void environment(void) {
     IS(api->context_create(&deaf, &ctx), DAVY_OK);
     CHECK(memory_of(ctx).device_budget_bytes == 12345678);
     api->context_release(ctx);
-    refuses("auto", DAVY_E_DEVICE, "compute capability"); /* asked for by the environment, so no silent CPU */
+    refuses("auto", DAVY_E_DEVICE, "compute capability"); /* requested by the environment, so the CPU is no fallback */
     setenv("DAVY_DEVICE", "tpu", 1);
     refuses(NULL, DAVY_E_OPTION, "DAVY_DEVICE");
     unsetenv("DAVY_DEVICE");
@@ -120,15 +120,15 @@ static void budgets(void) {
     CHECK(m.device_peak_bytes >= m.device_weights_bytes + m.device_workspace_bytes);
     IS(api->context_trim(ctx, UINT64_MAX, UINT64_MAX), DAVY_OK);
     CHECK(memory_of(ctx).device_workspace_bytes == m.device_workspace_bytes);
-    IS(api->context_trim(ctx, m.device_weights_bytes, UINT64_MAX), DAVY_OK); /* arenas go first */
+    IS(api->context_trim(ctx, m.device_weights_bytes, UINT64_MAX), DAVY_OK); /* frees arenas first */
     m = memory_of(ctx);
     CHECK(m.device_workspace_bytes == 0 && m.device_weights_bytes > 0);
     IS(api->context_trim(ctx, 0, 0), DAVY_OK);
     m = memory_of(ctx);
     CHECK(m.device_weights_bytes == 0 && m.device_cache_bytes == 0 && mock->live == 0);
-    upscales(a, 200, DAVY_OK); /* loads again */
+    upscales(a, 200, DAVY_OK); /* loads the weights again */
     upscales(b, 200, DAVY_OK);
-    /* Smaller than what both hold: idle weights and arenas make room, then tiles become smaller. */
+    /* A budget below the need of both models: idle weights and arenas are freed, then tiles become smaller. */
     for (uint64_t budget = 32u << 20; budget >= 2u << 20; budget /= 2) {
         IS(api->context_budget(ctx, budget, 0), DAVY_OK);
         m = memory_of(ctx);
@@ -138,7 +138,7 @@ static void budgets(void) {
     }
     IS(api->context_budget(ctx, 4096, 0), DAVY_OK);
     upscales(a, 300, DAVY_E_BUDGET);
-    IS(api->context_budget(ctx, 0, 0), DAVY_OK); /* nine tenths of what is free again */
+    IS(api->context_budget(ctx, 0, 0), DAVY_OK); /* back to nine tenths of the free memory */
     CHECK(memory_of(ctx).device_budget_bytes > 64u << 20);
     upscales(a, 300, DAVY_OK);
     api->model_release(a);
@@ -147,7 +147,7 @@ static void budgets(void) {
     mock_is_empty("budgets");
 }
 
-/* The device is full although the budget is not: others use it as well. */
+/* Other programs have filled the device, although the budget is not used up. */
 static void full_device(void) {
     davy_context *ctx = NULL;
     davy_model *m = NULL;
@@ -224,7 +224,7 @@ static void memory_of_the_host(void) {
     mock_is_empty("memory of the host");
 }
 
-/* A CUDA context of the host's says itself of which GPU it is. */
+/* The host's CUDA context determines the GPU. */
 static void context_of_the_host(void) {
     static const struct {
         const char *device;
@@ -266,7 +266,7 @@ static void context_of_the_host(void) {
     mock_is_empty("a context of the host");
 }
 
-/* A forked child gets E_FORKED and never touches the driver, not even to release. */
+/* A forked child gets E_FORKED and does not call the driver, not even in a release. */
 static void forked(void) {
     davy_context *ctx = NULL;
     davy_model *m = NULL;

@@ -1,4 +1,4 @@
-/* gpu_host.h - a host's own CUDA memory: blocks of a davy buffer, filled and read through the driver's legacy stream. */
+/* gpu_host.h - CUDA memory of a host: blocks of a davy buffer, written and read through the driver's legacy stream. */
 #ifndef DV_TESTS_GPU_HOST_H
 #define DV_TESTS_GPU_HOST_H
 

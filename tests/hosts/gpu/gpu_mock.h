@@ -1,4 +1,4 @@
-/* gpu_mock.h - hosts of davy on a machine whose NVIDIA driver is a mock: its state, what davy logs, and a context on it. */
+/* gpu_mock.h - a mock of the NVIDIA driver: its state, davy's log lines, and a context on it. */
 #ifndef DV_TESTS_GPU_MOCK_H
 #define DV_TESTS_GPU_MOCK_H
 
@@ -10,7 +10,7 @@
 extern const davy_api *api;
 extern mock_state *mock;
 extern void *mock_library;
-extern char heard[4096]; /* all log lines since the last look */
+extern char heard[4096]; /* all log lines since the last reset */
 
 void mock_again(void);
 void mock_begin(void);
@@ -18,7 +18,7 @@ void DAVY_CALL hear_all(void *user, davy_log_level level, const char *utf8);
 davy_result open_on(const char *device, uint64_t budget, davy_context **out);
 davy_memory_info memory_of(davy_context *ctx);
 
-/* Everything of the driver's is given back. */
+/* Checks that all of the driver's objects are released. */
 void mock_is_empty(const char *after);
 
 #define SAYS(words)  CHECKF(strstr(host_error(api), words) != NULL, "\"%s\" is not in: %s", words, host_error(api))

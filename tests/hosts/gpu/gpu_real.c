@@ -1,6 +1,6 @@
-/* gpu_real.c - numbers of a GPU, where the machine has one: a tensor in its memory, in whatever layout, gives what the same
- * tensor in the host's memory gives; alpha, moments and samples too; streams and jobs give the same as waiting; and all of
- * it is near what the CPU computes. */
+/* gpu_real.c - results on a real GPU, if the machine has one. A tensor in GPU memory, of any layout, gives the same result as in
+ * host memory; also with alpha, moments and samples. Streams and jobs give the same result as blocking calls. All results are
+ * close to the CPU's. */
 #include "tests/hosts/gpu/gpu_host.h"
 
 enum { SIDE = 40 };
@@ -27,21 +27,21 @@ static int64_t channels_of(const view_format *f) {
                                                                                     : 3;
 }
 
-/* A picture whose last channel, if it is alpha, is the same everywhere, or has a hole. */
+/* A picture with constant alpha, or with a transparent hole. */
 static picture make(const view_format *f, int constant_alpha) {
     picture p = picture_new(1, SIDE, SIDE + 8, channels_of(f));
     picture_fill_8bit(&p, 7);
     for (int64_t i = p.c - 1; p.c % 2 == 0 && i < picture_count(&p); i += p.c) {
         const int64_t x = i / p.c % p.w, y = i / p.c / p.w;
-        const int hole = x > 6 && x < 32 && y > 5; /* nothing to be seen there */
+        const int hole = x > 6 && x < 32 && y > 5; /* transparent there */
         p.v[i] = constant_alpha ? 0.2f : hole ? 0.0f : p.v[i];
     }
     return p;
 }
 
-enum { AROUND = 2 * 64 }; /* what view_new leaves on both sides, or less */
+enum { AROUND = 2 * 64 }; /* at most the margins of view_new on both sides */
 
-/* The view, with what lies around it, copied to the device. */
+/* Copies the view and its margins to the device. */
 static davy_tensor on_device(const view *v, device_block *block) {
     davy_tensor t = v->tensor;
     *block = device_take(api, ctx, v->memory, v->bytes + AROUND);
@@ -65,7 +65,7 @@ static void one_format(const view_format *f, int constant_alpha, const davy_run 
         IS(api->job_wait(*job, UINT64_MAX), DAVY_OK);
         api->job_release(*job);
     }
-    device_fetch(&b, got.memory, got.bytes + AROUND); /* in the order of the default stream, which runs after ours */
+    device_fetch(&b, got.memory, got.bytes + AROUND); /* the default stream runs after davy's stream */
     picture x = view_load(&want), y = view_load(&got);
     CHECKF(picture_max_error(&y, &x) == 0.0, "%s%s: differs by %g from the result in host memory", f->name,
            constant_alpha ? ", opaque" : "", picture_max_error(&y, &x));
@@ -107,7 +107,7 @@ static void streams(void) {
 
 /* ---- the VAE ---- */
 
-/* A result in device memory is asked for stream-ordered, with the input there too, where the flags say so. */
+/* If the flags include STREAM_ORDERED, input and result are in device memory. */
 static picture encode(davy_model *m, const picture *p, uint32_t flags, int device) {
     davy_tensor in = host_tensor(p);
     davy_run run = {.struct_size = sizeof run, .flags = flags, .seed = 42};
@@ -145,7 +145,8 @@ static void equal(picture *want, picture *got, const char *what, uint32_t flags)
     picture_free(got);
 }
 
-/* A posterior's moments and samples: wherever they go, waited for or not, and near the CPU's, which draws the same numbers. */
+/* Moments and samples in host or device memory, blocking or stream-ordered. They are close to the CPU's, which uses the same
+ * random numbers. */
 static void posteriors(void) {
     picture p = picture_new(1, 64, 48, 3);
     picture_fill(&p, 3);

@@ -1,5 +1,5 @@
-/* gpu_stream.c - work on the host's stream, ordered by it or as a job, on a mock of the driver: what is refused, that nobody
- * waits, that memory stays as long as late work needs it. */
+/* gpu_stream.c - work on the host's stream, stream-ordered or as a job, on a mock of the driver. Tests errors, that no call
+ * waits, and that memory stays until late work is done. */
 #include "tests/hosts/gpu/gpu_models.h"
 
 static void stream_refused(const davy_tensor *in, davy_tensor out, davy_run run, davy_job **job, davy_result want,
@@ -21,7 +21,7 @@ static void streams_refused(void) {
     stream_refused(&in, out, ordered, &job, DAVY_E_INVALID, "job");
     stream_refused(&host_in, out, ordered, NULL, DAVY_E_UNSUPPORTED, "the input is not");
     stream_refused(&in, host_picture(3, 2 * SIDE), ordered, NULL, DAVY_E_UNSUPPORTED, "the output is not");
-    davy_tensor made = wish; /* alpha needs nobody's eyes */
+    davy_tensor made = wish; /* the host does not read alpha */
     davy_run with_alpha = ordered;
     with_alpha.struct_size = sizeof with_alpha;
     IS(api->upscale(model, &rgba, &made, &with_alpha, NULL), DAVY_OK);
@@ -39,7 +39,7 @@ static void streams_refused(void) {
     models_end("refused streams");
 }
 
-/* A sample needs nobody's eyes either: stream-ordered, the encoder of a posterior is followed by one more kernel. */
+/* The host does not read moments for a sample either: stream-ordered, one more kernel follows the encoder. */
 static void ordered_sample(void) {
     const synth_file file = synth_kl_encoder(9);
     const davy_run waiting = {.struct_size = sizeof waiting, .flags = DAVY_RUN_SAMPLE, .seed = 3};
@@ -59,7 +59,7 @@ static void ordered_sample(void) {
         IS(api->vae_encode(kl, &in, &out, i == 0 ? &waiting : &run, NULL), DAVY_OK);
     }
     mock->lazy = 1;
-    mock->not_ready = 100; /* nor do looks at the moments' memory mean that work is done */
+    mock->not_ready = 100; /* reading the moments' memory does not mean that work is done */
     const int64_t syncs = mock->syncs, launches = mock->launches;
     IS(api->vae_encode(kl, &in, &out, &run, NULL), DAVY_OK);
     CHECKF(mock->syncs <= syncs + 1, "%lld waits, one is for memory", (long long)(mock->syncs - syncs));
@@ -77,15 +77,15 @@ static void ordered_sample(void) {
     models_end("an ordered sample");
 }
 
-/* Work that is late: nobody waits for it, and memory stays until it is done. */
+/* Late work: no call waits for it, and memory stays until it is done. */
 static void ordered(void) {
     davy_run run = {.struct_size = sizeof run, .flags = DAVY_RUN_STREAM_ORDERED, .stream = LEGACY};
     davy_buffer *a = NULL, *b = NULL;
     models_begin("cuda:0");
     davy_tensor in = device_picture(3, SIDE, &a);
-    in.buffer = a; /* named, so that its memory waits for the work */
+    in.buffer = a; /* set, so its memory stays until the work is done */
     davy_tensor out = device_picture(3, 2 * SIDE, &b);
-    for (int i = 0; i < 3; i++) { /* weights and what else a first run waits for */
+    for (int i = 0; i < 3; i++) { /* weights, and other waits of a first run */
         IS(api->upscale(model, &in, &out, &run, NULL), DAVY_OK);
     }
     davy_tensor made = {.struct_size = sizeof made, .memory = DAVY_MEMORY_CUDA};
@@ -105,7 +105,7 @@ static void ordered(void) {
     CHECKF(mock->live == live, "memory of late work has gone: %lld blocks, %lld before", (long long)mock->live,
            (long long)live);
     mock->not_ready = 0;
-    run.flags = 0; /* and now with waiting */
+    run.flags = 0; /* now blocking */
     davy_buffer *c = NULL;
     const davy_tensor other = device_picture(3, SIDE, &c);
     IS(api->upscale(model, &other, &out, &run, NULL), DAVY_OK);
@@ -124,12 +124,12 @@ static void jobs(void) {
     models_begin("cuda:0");
     const davy_tensor in = device_picture(3, SIDE, &a);
     davy_tensor out = {.struct_size = sizeof out, .memory = DAVY_MEMORY_CUDA};
-    mock->not_ready = 20; /* the host's work on the stream takes its time */
+    mock->not_ready = 20; /* the host's work on the stream is slow */
     IS(api->upscale(model, &in, &out, &run, &job), DAVY_OK);
     IS(api->job_wait(job, UINT64_MAX), DAVY_OK);
     api->job_release(job);
     api->buffer_release(out.buffer);
-    mock->not_ready = 1000000; /* for ever: cancelled meanwhile */
+    mock->not_ready = 1000000; /* never ready: cancelled meanwhile */
     out = (davy_tensor){.struct_size = sizeof out, .memory = DAVY_MEMORY_CUDA};
     IS(api->upscale(model, &in, &out, &run, &job), DAVY_OK);
     IS(api->job_wait(job, 5000000), DAVY_PENDING);

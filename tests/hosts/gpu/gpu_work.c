@@ -1,5 +1,5 @@
-/* gpu_work.c - work on a GPU as hosts ask for it: tensors in its memory, streams, jobs, a device that is lost. On a mock of
- * the driver: what is asked of the device is looked at, the numbers are gpu_real.c's matter. Streams: gpu_stream.c. */
+/* gpu_work.c - calls with a GPU: tensors in its memory, jobs, a lost device. It uses a mock of the driver and checks the calls to
+ * the driver. gpu_real.c checks the results, gpu_stream.c streams. */
 #include <pthread.h>
 
 #include "tests/hosts/gpu/gpu_models.h"
@@ -19,7 +19,7 @@ static void tensors(void) {
     const davy_tensor in = device_picture(3, SIDE, &a), out = device_picture(3, 2 * SIDE, &b);
     const davy_tensor host_in = host_picture(3, SIDE), wish = {.struct_size = sizeof wish};
     davy_tensor t = out;
-    IS(api->upscale(model, &in, &t, NULL, NULL), DAVY_OK); /* device to device, and every other way */
+    IS(api->upscale(model, &in, &t, NULL, NULL), DAVY_OK); /* device to device, and the other three combinations */
     t = host_picture(3, 2 * SIDE);
     IS(api->upscale(model, &in, &t, NULL, NULL), DAVY_OK);
     t = out;
@@ -38,10 +38,10 @@ static void tensors(void) {
     t.memory = DAVY_MEMORY_CUDA_ARRAY;
     refused(t, out, DAVY_E_UNSUPPORTED, "CUDA arrays");
     t = host_in;
-    t.memory = DAVY_MEMORY_CUDA; /* the host's memory is none of the device's */
+    t.memory = DAVY_MEMORY_CUDA; /* but it is host memory */
     refused(t, out, DAVY_E_INVALID, "is not memory of cuda:");
     t = in;
-    t.shape[0] = 1 << 20; /* begins in the block, ends far outside */
+    t.shape[0] = 1 << 20; /* starts in the block, ends far outside */
     refused(t, out, DAVY_E_INVALID, "is not memory of cuda:");
     refused(in, in, DAVY_E_SHAPE, "expected");
     t = out;
@@ -59,7 +59,7 @@ static void tensors(void) {
     models_end("tensors");
 }
 
-/* What the library allocates on the device goes on to the next call, as a buffer and by its address. */
+/* A result allocated on the device is the input of the next call, as a buffer and by its address. */
 static void chains(void) {
     models_begin("cuda:0");
     const davy_tensor in = host_picture(3, SIDE);
@@ -75,10 +75,10 @@ static void chains(void) {
     davy_tensor out = {.struct_size = sizeof out};
     IS(api->upscale(model, &again, &out, NULL, NULL), DAVY_OK);
     CHECK(out.memory == DAVY_MEMORY_BUFFER);
-    again.memory = DAVY_MEMORY_HOST; /* it is not */
+    again.memory = DAVY_MEMORY_HOST; /* wrong: it is device memory */
     davy_tensor none = {.struct_size = sizeof none};
     IS(api->upscale(model, &again, &none, NULL, NULL), DAVY_E_INVALID);
-    out.memory = DAVY_MEMORY_CUDA; /* nor is this the device's */
+    out.memory = DAVY_MEMORY_CUDA; /* wrong: it is host memory */
     IS(api->upscale(model, &out, &none, NULL, NULL), DAVY_E_INVALID);
     davy_tensor far = {.struct_size = sizeof far, .memory = DAVY_MEMORY_CUDA, .device = 1};
     IS(api->upscale(model, &in, &far, NULL, NULL), DAVY_E_INVALID);
@@ -88,7 +88,7 @@ static void chains(void) {
     models_end("chains");
 }
 
-/* ---- alpha and the posterior, which the processor looks at ---- */
+/* ---- alpha and the posterior, which the host reads ---- */
 
 static void alpha(void) {
     davy_buffer *a = NULL, *b = NULL;
@@ -206,12 +206,12 @@ static void precisions(void) {
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_OK);
     CHECK(info.compute == DAVY_DTYPE_FP8);
     IS(open_as(DAVY_DTYPE_INT8, NULL, &info), DAVY_OK);
-    CHECK(info.compute == DAVY_DTYPE_F16); /* nothing gains from it here, so that nothing is tried */
+    CHECK(info.compute == DAVY_DTYPE_F16); /* int8 is no gain here, so it is not tested */
     IS(open_as(DAVY_DTYPE_INT4, NULL, &info), DAVY_E_UNSUPPORTED);
     models_end("precisions");
     models_begin("cuda:1"); /* 8.6 */
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
-    IS(open_wide(DAVY_DTYPE_INT8, NULL, 64, &info), DAVY_OK); /* its convolutions were tried out */
+    IS(open_wide(DAVY_DTYPE_INT8, NULL, 64, &info), DAVY_OK); /* its convolutions were tested */
     CHECK(info.compute == DAVY_DTYPE_INT8);
     models_end("eight bits on an older GPU");
     IS(open_on("cpu", 0, &ctx), DAVY_OK);

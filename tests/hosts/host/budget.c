@@ -1,5 +1,5 @@
-/* budget.c - a context keeps inside its memory budget: with less of it tiles become smaller and the picture stays the
- * same; with too little the call says E_BUDGET and the context works on. */
+/* budget.c - a context stays within its memory budget. With less memory tiles become smaller and the picture stays the same. With
+ * too little the call returns E_BUDGET, and the context continues to work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static davy_plan_info plan_of(const davy_run *run) {
     return plan;
 }
 
-/* One budget between nothing and plenty: right picture or E_BUDGET, and never more memory than that. */
+/* For one budget: the right picture or E_BUDGET, and never more memory than the budget. */
 static int under(uint64_t budget, davy_plan_info *plan) {
     IS(api->context_trim(ctx, 0, 0), DAVY_OK);
     IS(api->model_unload(model, 0), DAVY_OK);
@@ -74,7 +74,7 @@ static void thresholds(void) {
     CHECK(under(plenty, &plan));
 }
 
-/* "Never tile" is an order: with too little memory it is an error, not a secret tile. */
+/* With tiles disabled, too little memory is an error; the call must not use tiles. */
 static void never_tile(void) {
     const davy_run whole = {.struct_size = sizeof whole, .tile_width = -1};
     const davy_plan_info full = plan_of(&whole);
@@ -89,7 +89,7 @@ static void never_tile(void) {
     picture_free(&out);
 }
 
-/* A size that was computed before is cut to the budget there is now: with more of it than then, it is whole again. */
+/* A size that was computed before is tiled for the current budget. With more memory than then, it is whole again. */
 static void change_of_budget(void) {
     const davy_run whole = {.struct_size = sizeof whole, .tile_width = -1};
     IS(api->context_budget(ctx, 0, 1u << 30), DAVY_OK);
@@ -116,7 +116,7 @@ static void change_of_budget(void) {
     }
 }
 
-/* A budget below what is in use at this moment refuses new work only. */
+/* A budget below the memory in use refuses only new work. */
 static void shrink_below_use(void) {
     IS(api->context_budget(ctx, 0, 1u << 30), DAVY_OK);
     IS(api->model_load(model, NULL, NULL), DAVY_OK);

@@ -1,5 +1,5 @@
-/* environment.c - environment FOLDER: the three variables that are read when a context is created, and the flag that
- * turns them off. Also that every instruction set gives the same picture, end to end. POSIX only (setenv). */
+/* environment.c - environment FOLDER: the three variables that a context reads at creation, and the flag that disables them. Also
+ * checks that every instruction set gives the same picture. POSIX only (setenv). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static void numbers(void) {
     IS(create_with("DAVY_CPU", "the fastest", DAVY_CONTEXT_NO_ENVIRONMENT), DAVY_OK);
 }
 
-/* A model of a name that no other folder has. */
+/* A model with a name that exists in no other folder. */
 static void models(const char *folder) {
     char path[1024];
     snprintf(path, sizeof path, "%s/only-in-the-test.safetensors", folder);
@@ -55,7 +55,7 @@ static void models(const char *folder) {
         davy_model *m = NULL;
         setenv("DAVY_MODELS", folder, 1);
         IS(create(flags, 1, &ctx), DAVY_OK);
-        unsetenv("DAVY_MODELS"); /* read once: the context remembers */
+        unsetenv("DAVY_MODELS"); /* the context has read it at creation */
         IS(api->model_open(ctx, &desc, &m), flags == 0 ? DAVY_OK : DAVY_E_NOT_FOUND);
         api->model_release(m);
         api->context_release(ctx);
@@ -77,7 +77,7 @@ static void instruction_sets(void) {
         davy_context *ctx = NULL;
         davy_model *m = NULL;
         picture out = {0};
-        setenv("DAVY_CPU", sets[i], 1); /* the highest to use: those the machine lacks are no mistake */
+        setenv("DAVY_CPU", sets[i], 1); /* the highest set to use; a set that the machine lacks is no error */
         IS(create(0, 2, &ctx), DAVY_OK);
         unsetenv("DAVY_CPU");
         IS(host_open_files(api, ctx, &file, 1, &m), DAVY_OK);

@@ -1,5 +1,5 @@
-/* lifecycle.c - how things begin and end: handles released in any order, the library closed while it is in use, a fork,
- * the same life lived two hundred times, and a budget that is too small. POSIX only (fork, dlopen by hand). */
+/* lifecycle.c - creation and release of objects: handles released in any order, the library closed while in use, a fork, two
+ * hundred repetitions, and a budget that is too small. POSIX only (fork, dlopen). */
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void release_member(family *f, int which) {
     }
 }
 
-/* Children keep their parents alive: after the context's handle is gone the buffer can still be read, and so on. */
+/* Objects keep the objects they depend on: after the release of the context's handle a buffer can still be read, and so on. */
 static void release_in_order(int order, const picture *in) {
     host_state state;
     host_state_init(&state);
@@ -101,7 +101,7 @@ static void release_orders(void) {
     picture_free(&in);
 }
 
-/* A job that is released unfinished: on return nobody writes to the caller's memory any more. */
+/* Releasing an unfinished job: after the return no thread writes to the caller's memory. */
 static void release_running_job(void) {
     davy_context *ctx = new_context(NULL, 0, 0);
     davy_model *m = NULL;
@@ -149,7 +149,7 @@ static void unload(void) {
     davy_context *ctx = new_context(NULL, 0, 2);
     davy_model *m = NULL;
     IS(host_open_small(api, ctx, &m), DAVY_OK);
-    for (int i = 0; i < 8 && dlclose(own) == 0; i++) { /* also what host_load() holds */
+    for (int i = 0; i < 8 && dlclose(own) == 0; i++) { /* also closes the handle of host_load() */
     }
     CHECKF(mapped() > 0, "the library was unmapped");
     picture in = picture_new(1, HEIGHT, WIDTH, 3), out = {0};
@@ -170,7 +170,7 @@ static void unload(void) {
 
 /* ---- fork ---- */
 
-/* In the child: every call refuses, releasing is harmless. Exit status: the number of the first thing that went wrong.
+/* In the child: every call fails with E_FORKED, and releases are harmless. Exit status: the number of the first failed check.
  */
 static int child(davy_context *ctx, davy_model *m) {
     picture in = picture_new(1, 4, 4, 3), out = picture_new(1, 8, 8, 3);
@@ -197,7 +197,7 @@ static int child(davy_context *ctx, davy_model *m) {
     }
     api->model_release(m);
     api->context_release(ctx);
-    davy_context *fresh = NULL; /* a context of the child's own works */
+    davy_context *fresh = NULL; /* a new context in the child works */
     const davy_context_desc desc = {.struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .device = "cpu"};
     if (api->context_create(&desc, &fresh) != DAVY_OK || host_open_small(api, fresh, &other) != DAVY_OK ||
         api->upscale(other, &src, &dst, NULL, NULL) != DAVY_OK) {
@@ -218,21 +218,21 @@ static void fork_child(void) {
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {
-        alarm(60); /* a child that waits for threads it does not have is a failure too */
+        alarm(60); /* a child that waits for missing threads fails, too */
         _exit(child(ctx, m));
     }
     int status = -1;
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECKF(WIFEXITED(status) && WEXITSTATUS(status) == 0, "in a forked child: step %d%s",
            WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? " (signal)" : "");
-    IS(host_upscale(api, m, &in, NULL, &out), DAVY_OK); /* the parent does not notice */
+    IS(host_upscale(api, m, &in, NULL, &out), DAVY_OK); /* the parent is not affected */
     picture_free(&out);
     picture_free(&in);
     api->model_release(m);
     api->context_release(ctx);
 }
 
-/* ---- many lives ---- */
+/* ---- repetitions ---- */
 
 static long resident_kib(void) {
     FILE *f = fopen("/proc/self/statm", "r");

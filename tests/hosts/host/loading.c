@@ -1,5 +1,5 @@
-/* loading.c - a captioning model that one thread loads while others do something else with it: none waits for longer than it
- * was told to. usage: loading MODEL_FOLDER */
+/* loading.c - one thread loads a captioning model while other threads use it: no call waits longer than its timeout. Usage:
+ * loading MODEL_FOLDER */
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -21,7 +21,7 @@ static void wait_for(const atomic_bool *what) {
     }
 }
 
-/* The second call comes from the middle of loading; it is slow. */
+/* The second call is in the middle of loading; it is slow. */
 static int32_t DAVY_CALL on_progress(void *user, const char *stage, uint64_t done, uint64_t total) {
     loader *l = user;
     (void)done;

@@ -1,5 +1,5 @@
-/* stopping.c - work that stops when it is told to, by whichever thread, and how soon; jobs that wait for others. Runs under
- * ThreadSanitizer too. */
+/* stopping.c - cancelling work from any thread, and its latency; jobs that wait for other jobs. Runs under ThreadSanitizer
+ * too. */
 #include "tests/hosts/host/threads_host.h"
 
 #if defined(__has_feature)
@@ -14,7 +14,7 @@ enum { SLOWNESS = 1, LEAST_SIDE = 2000 };
 #endif
 
 enum { STOP_MS = 150, ASKED_MS = 50, TRIES = 4, MOST_TRIES = 20 };
-enum { WORK_MS = 400, MOST_SIDE = 4000 }; /* TRIES progress calls, 50 ms apart, come in the middle of the work */
+enum { WORK_MS = 400, MOST_SIDE = 4000 }; /* TRIES progress calls, 50 ms apart, are in the middle of the work */
 
 typedef struct watch {
     pthread_t thread;
@@ -51,7 +51,7 @@ static uint64_t big_try(big_work *b, int side) {
     return host_now_ns() - start;
 }
 
-/* The picture is as large as keeps this machine busy for long enough. */
+/* Chooses a picture large enough to keep this machine busy for WORK_MS. */
 static big_work big_begin(void) {
     big_work b = {.ctx = new_context(0)};
     b.model = new_model(b.ctx);
@@ -83,8 +83,7 @@ static uint64_t slow_ms(unsigned ms) {
     return (uint64_t)ms * 1000000u * (unsigned)SLOWNESS;
 }
 
-/* What counts is davy's own latency, not that of a machine busy with other things: best of a few, of more where these were
- * all slow. */
+/* Measures davy's own latency without that of other load: the best of a few tries, or of more if all were slow. */
 static int once_more(int tries, uint64_t best_ns) {
     return tries < TRIES || (tries < MOST_TRIES && best_ns >= slow_ms(STOP_MS));
 }
@@ -100,13 +99,13 @@ static void cancel_job(big_work *b) {
     for (int i = 0; once_more(i, best); i++) {
         davy_job *job = NULL;
         IS(api->upscale(b->model, &b->src, &b->dst, NULL, &job), DAVY_OK);
-        host_sleep_ms(30 + 25 * (i % TRIES)); /* into the middle of it */
+        host_sleep_ms(30 + 25 * (i % TRIES)); /* until the middle of the work */
         const uint64_t start = host_now_ns();
         IS(api->job_cancel(job), DAVY_OK);
         const uint64_t asked = host_now_ns() - start;
         const davy_result ended = api->job_wait(job, UINT64_MAX);
         const uint64_t took = host_now_ns() - start;
-        if (ended == DAVY_OK) { /* this thread slept for longer than it wished to */
+        if (ended == DAVY_OK) { /* this thread slept too long */
             api->job_release(job);
             continue;
         }
@@ -116,7 +115,7 @@ static void cancel_job(big_work *b) {
         davy_error_info e = {.struct_size = sizeof e};
         IS(api->job_error(job, &e), DAVY_OK);
         CHECK(e.code == DAVY_E_CANCELLED && e.message[0] != '\0');
-        IS(api->job_cancel(job), DAVY_OK); /* once more does no harm */
+        IS(api->job_cancel(job), DAVY_OK); /* a second cancel is harmless */
         api->job_release(job);
     }
     within(best, "job_cancel");
@@ -200,7 +199,7 @@ static void *wait_for(void *arg) {
     return NULL;
 }
 
-/* A job waited for, looked at and cancelled by several threads at once ends for all of them in the same way. */
+/* Several threads wait for, query and cancel one job at once. All get the same result. */
 static void many_waiters(big_work *b) {
     davy_job *job = NULL;
     IS(api->upscale(b->model, &b->src, &b->dst, NULL, &job), DAVY_OK);
@@ -219,7 +218,7 @@ static void many_waiters(big_work *b) {
     api->job_release(job);
 }
 
-/* More jobs than workers: all end, also those cancelled before they began. */
+/* More jobs than workers: all end, also those cancelled before they start. */
 static void queue(big_work *b) {
     enum { JOBS = 12 };
     davy_job *jobs[JOBS] = {0};
@@ -251,7 +250,7 @@ static void queue(big_work *b) {
     picture_free(&want);
 }
 
-/* The time that a job is given counts while others are before it. */
+/* A job's timeout also counts while it waits for other jobs. */
 static void timeout_in_queue(big_work *b) {
     uint64_t best = UINT64_MAX;
     for (int i = 0; once_more(i, best); i++) {

@@ -1,5 +1,5 @@
-/* threads.c - many threads, one library: contexts side by side, one model under eight threads, results that do not
- * depend on how many threads compute them. Runs under ThreadSanitizer too. */
+/* threads.c - many threads in one library: parallel contexts, one model used by eight threads, results that do not depend on the
+ * number of threads. Runs under ThreadSanitizer too. */
 #include "tests/hosts/host/threads_host.h"
 
 enum { WIDTH = 97, HEIGHT = 71, RUNNERS = 8 };
@@ -22,7 +22,7 @@ static void thread_counts(const picture *in, picture *want) {
     }
 }
 
-/* The same of a VAE, whose decoder ends in other kernels than an upscaler's. */
+/* The same for a VAE, whose decoder ends with other kernels than an upscaler. */
 static void vae_thread_counts(void) {
     static const int32_t counts[] = {1, 5};
     synth_file decoder = synth_taesd(1, 4);
@@ -47,7 +47,7 @@ static void vae_thread_counts(void) {
 }
 
 typedef struct runner {
-    davy_context *ctx; /* NULL: makes its own */
+    davy_context *ctx; /* NULL: creates one */
     davy_model *model;
     const picture *in, *want;
     int rounds, different, failed, wrong_error;
@@ -71,7 +71,7 @@ static void *run_rounds(void *arg) {
         }
         r->different += !same(&out, r->want);
         picture_free(&out);
-        /* The record is this thread's own, whatever the others do in between. */
+        /* The error record belongs to this thread; other threads do not change it. */
         davy_error_info info = {.struct_size = sizeof info};
         api->job_cancel(NULL);
         host_sleep_ms(1);
@@ -115,7 +115,7 @@ static void *unload_often(void *arg) {
     return NULL;
 }
 
-/* Eight threads on one model, first untouched by anybody (all load it at once), while a ninth takes its weights away.
+/* Eight threads use one model. It is not loaded at first, so all load it at once. A ninth thread unloads its weights.
  */
 static void one_model(const picture *in, const picture *want) {
     davy_context *ctx = new_context(2);

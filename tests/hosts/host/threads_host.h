@@ -1,4 +1,4 @@
-/* threads_host.h - what the programs share that work with several threads. */
+/* threads_host.h - shared by the tests with several threads. */
 #ifndef DV_TESTS_THREADS_HOST_H
 #define DV_TESTS_THREADS_HOST_H
 
