@@ -19,8 +19,8 @@ void dv_pixels_shape(const dv_pixels *p, davy_layout *layout, int32_t *ndim, int
 
 typedef struct dv_tensor_request {
     const davy_tensor *output; /* the caller's dtype, layout, channels, range; 0 selects the default of each */
-    const dv_pixels *size;    /* n, t, h, w, c */
-    davy_layout input_layout; /* for an output without a layout */
+    const dv_pixels *size;     /* n, t, h, w, c */
+    davy_layout input_layout;  /* for an output without a layout */
     dv_content content;
 } dv_tensor_request;
 

@@ -14,7 +14,7 @@ typedef struct dv_batch_options {
     int64_t sequences; /* most at once; 0: dv_batch_most; at most DV_BATCH_MOST */
     int64_t context;   /* most tokens of a sequence; 0: as in a dialogue */
     int64_t tokens; /* of all sequences together: whole pages, at least the context; 0: sequences times the context */
-    int64_t chunk;     /* see dv_decoder_desc */
+    int64_t chunk;  /* see dv_decoder_desc */
     int32_t (*cancel)(void *user); /* called before every pass and between the layers of a prompt; not 0:
                                       DAVY_E_CANCELLED. NULL: never cancelled */
     void *user;

@@ -36,9 +36,9 @@ typedef struct dv_decoder_rows_cuda dv_decoder_rows_cuda;
 struct dv_decoder {
     const dv_vlm_config *config;
     const dv_vlm_weights *weights;
-    dv_gpu_queue *queue;               /* NULL: the CPU */
-    int64_t context, chunk;            /* context: all sequences together */
-    int64_t cache_rows; /* rows of a plane of the cache: the context, and rows that are written, never read */
+    dv_gpu_queue *queue;    /* NULL: the CPU */
+    int64_t context, chunk; /* context: all sequences together */
+    int64_t cache_rows;     /* rows of a plane of the cache: the context, and rows that are written, never read */
     int64_t sequences, each, few_rows; /* each: most pages of a sequence; sequences 0: one, without pages */
     int32_t axes;
     dvk_form cache_form;

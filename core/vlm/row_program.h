@@ -24,10 +24,10 @@ typedef struct dv_row_program {
     dv_pool *pool;
     dv_gpu_queue *queue; /* NULL: the CPU computes */
     uint32_t cpu;
-    bool plain; /* matrices: see dv_vlm_weights */
+    bool plain;        /* matrices: see dv_vlm_weights */
     dvk_dtype compute; /* DVK_F32: all products in f32; DVK_BF16, on a GPU DVK_F16: in 16 or 8 bits if that is faster */
     int64_t rows;      /* largest number of rows */
-    bool alike;   /* see dv_row_program_desc */
+    bool alike;        /* see dv_row_program_desc */
     dv_prog_item **items;
     int64_t n, room;
     int64_t *cuts; /* a run can stop before these items */

@@ -16,7 +16,7 @@ typedef struct dv_session_options {
     int64_t
         context; /* tokens; 0: the model's limit, at most DV_SESSION_CONTEXT. If memory is short it is smaller, down to
                         DV_SESSION_LEAST; see dv_session_context */
-    int64_t chunk;   /* see dv_decoder_desc */
+    int64_t chunk;                 /* see dv_decoder_desc */
     int32_t (*cancel)(void *user); /* called before every token; not 0: DAVY_E_CANCELLED. NULL: never cancelled */
     bool (*room)(void *user); /* called once if memory is short, before anything becomes smaller: frees idle memory of
                                       others and returns true if there was any. NULL: none */
