@@ -37,7 +37,7 @@ static davy_result check(const dv_autoencoder *a, const dv_graph *g, dv_stage st
         return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
     }
     if (!(encoder ? a->encodes : a->decodes)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s; the %s would be in another file",
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s; use a file with the %s",
                        encoder ? "decoder" : "encoder", encoder ? "encoder" : "decoder");
     }
     if (encoder && (h % a->factor != 0 || w % a->factor != 0)) {
@@ -45,7 +45,8 @@ static davy_result check(const dv_autoencoder *a, const dv_graph *g, dv_stage st
                        (int)w, (int)h, (int)a->factor);
     }
     if (encoder && a->times > 0 && (g->pictures - (g->continues ? 0 : 1)) % a->times != 0) {
-        return dv_fail(DAVY_E_SHAPE, "%d frames cannot be encoded: a clip has 1 frame, then %d for every other latent",
+        return dv_fail(DAVY_E_SHAPE,
+                       "%d frames cannot be encoded: a clip has 1 frame for its first latent and %d for each later one",
                        (int)g->pictures, (int)a->times);
     }
     return DAVY_OK;

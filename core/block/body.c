@@ -9,7 +9,8 @@
 
 enum { MIN_SIDE = 16, MIN_MIRRORED = 8 };
 
-/* Stages upsample.0, .2, ...: each makes r x r pixels of one. A network that restores at one size has none. */
+/* Stages upsample.0, .2, ...: each computes r x r pixels from one. A network that restores at the input's size has
+ * none. */
 static davy_result find_stages(const dv_tensors *t, dv_tail *tail) {
     char name[64];
     tail->features = dv_dim(t, "conv_last.weight", 1);
@@ -22,7 +23,7 @@ static davy_result find_stages(const dv_tensors *t, dv_tail *tail) {
         }
         const int64_t r = tail->features > 0 ? dv_square_root(outputs / tail->features) : 0;
         if (r < 1 || r > 8 || outputs % tail->features != 0) {
-            return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs, which is no square times %d channels", name,
+            return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs; expected a square number times %d channels", name,
                            (int)outputs, (int)tail->features);
         }
         tail->factors[tail->stages++] = r;
@@ -42,13 +43,13 @@ static davy_result find_direct(const dv_tensors *t, int64_t in, dv_tail *tail) {
     tail->kind = DV_TAIL_DIRECT;
     if (!dv_scale_and_channels(outputs, in, &tail->scale, &tail->out)) {
         return dv_fail(DAVY_E_SHAPE,
-                       "tensor 'upsample.0.weight' has %d outputs, which is no square times a channel count",
+                       "tensor 'upsample.0.weight' has %d outputs; expected a square number times the channels",
                        (int)outputs);
     }
     return DAVY_OK;
 }
 
-/* Which tail the file has; `in`: channels of the picture. */
+/* Detects the file's tail; `in`: channels of the picture. */
 static davy_result tail_find(const dv_tensors *t, int64_t in, dv_tail *out) {
     static const char *const ups[] = {"conv_up1.weight", "conv_up2.weight", "conv_up3.weight"};
     *out = (dv_tail){.scale = 1};
@@ -70,12 +71,13 @@ static davy_result tail_find(const dv_tensors *t, int64_t in, dv_tail *out) {
         r = find_direct(t, in, out);
     }
     if (r == DAVY_OK && (out->out < 1 || out->out > 4)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "tensor 'conv_last.weight' gives pictures of %d channels", (int)out->out);
+        return dv_fail(DAVY_E_UNSUPPORTED, "tensor 'conv_last.weight' has %d output channels; 1 to 4 are supported",
+                       (int)out->out);
     }
     return r;
 }
 
-/* The one slope of 0.01 in these networks: the reference leaves it at its framework's default. */
+/* The only slope of 0.01 in these networks: the reference uses its framework's default here. */
 static dv_value before_upsample(dv_graph *g, dv_value x, const dv_tail *tail) {
     return dv_activation(g, dv_conv(g, x, "conv_before_upsample.0", tail->features, 3, NULL), DVK_ACT_LRELU, 0.01f);
 }
@@ -107,7 +109,7 @@ static dv_value tail_build(dv_graph *g, dv_value x, const dv_tail *tail) {
 
 static const float rgb_mean[3] = {0.4488f, 0.4371f, 0.4040f};
 
-/* (x - mean) * range, and x / range + mean; the mean is that of RGB, 0 of other channel counts. */
+/* (x - mean) * range, and x / range + mean. The mean is 0 unless the channels are RGB. */
 static dv_value take_mean(dv_graph *g, dv_value x, float range, bool rgb) {
     float scale[4];
     float shift[4];
@@ -140,7 +142,8 @@ dv_value dv_residual_conv(dv_graph *g, dv_value x, const char *name) {
     return dv_conv(g, dv_activation(g, x, DVK_ACT_LRELU, 0.2f), dv_names_join(part, name, ".4"), channels, 3, NULL);
 }
 
-/* Pads to at least 16 a side, as the reference has it, then to multiples; by reflection, below and right. */
+/* Pads to at least 16 pixels a side, as the reference does, then to multiples; by reflection, at the bottom and
+ * right. */
 static dv_value pad_picture(dv_graph *g, dv_value x, int64_t multiple) {
     const dv_shape s = dv_shape_of(g, x);
     const int64_t h = dv_max(s.h, MIN_SIDE);
@@ -149,7 +152,7 @@ static dv_value pad_picture(dv_graph *g, dv_value x, int64_t multiple) {
     return dv_pad_to(g, x, dv_div_up(h, multiple) * multiple, dv_div_up(w, multiple) * multiple, DVK_PAD_REFLECT);
 }
 
-/* `by` more rows below, or columns at the right: the last one once more, then those that a reflection gives. */
+/* Adds `by` rows at the bottom, or columns at the right: the last one repeated, then a reflection. */
 static dv_value mirror(dv_graph *g, dv_value x, int64_t by, bool rows) {
     const dv_shape s = dv_shape_of(g, x);
     const int64_t down = rows ? 1 : 0;
@@ -168,7 +171,7 @@ static dv_value mirror(dv_graph *g, dv_value x, int64_t by, bool rows) {
     return dv_add(g, 1.0f, dv_pad_to(g, once, h, w, DVK_PAD_ZERO), 1.0f, behind);
 }
 
-/* The same by mirror images that begin with the last sample; of at least 8 a side. */
+/* The same with mirror images that begin with the last pixel; at least 8 pixels a side. */
 static dv_value mirror_picture(dv_graph *g, dv_value x, int64_t multiple) {
     const dv_shape s = dv_shape_of(g, x);
     x = dv_pad_to(g, x, dv_max(s.h, MIN_MIRRORED), dv_max(s.w, MIN_MIRRORED), DVK_PAD_REFLECT);
@@ -179,7 +182,7 @@ static dv_value mirror_picture(dv_graph *g, dv_value x, int64_t multiple) {
     return right > 0 ? mirror(g, x, right, false) : x;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole network ---- */
 
 #define FIRST "conv_first.weight|conv_first.1.weight"
 
@@ -187,13 +190,19 @@ enum { MAX_DEPTH = 64, MAX_UNSHUFFLE = 8 };
 
 static davy_result refuse(const dv_tensors *t, const char *family, const dv_body *body) {
     if (body->in < 1 || body->in > 4 || body->unshuffle < 1 || body->unshuffle > MAX_UNSHUFFLE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a %s network with %d input channels", family, (int)dv_dim(t, FIRST, 1));
+        return dv_fail(
+            DAVY_E_UNSUPPORTED,
+            "the %s network has %d input channels; 1 to 4 are supported, or 3 times a square if it unshuffles", family,
+            (int)dv_dim(t, FIRST, 1));
     }
     if (body->groups < 1 || body->groups > DV_MAX_GROUPS) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a %s network of %d groups", family, (int)body->groups);
+        return dv_fail(DAVY_E_UNSUPPORTED, "the %s network has %d groups; 1 to 32 are supported", family,
+                       (int)body->groups);
     }
     if (dv_has(t, "absolute_pos_embed")) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a %s network with absolute positions, which fit one size only", family);
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the %s network has absolute positions, which fit a single picture size and are not supported",
+                       family);
     }
     return DAVY_OK;
 }
@@ -212,7 +221,7 @@ davy_result dv_body_find(const dv_tensors *t, const char *family, dv_body *out) 
     davy_result r = refuse(t, family, out);
     r = r < 0 ? r : tail_find(t, out->in, &out->tail);
     if (r == DAVY_OK && out->tail.scale % out->unshuffle != 0) {
-        r = dv_fail(DAVY_E_UNSUPPORTED, "a %s network that makes pictures smaller", family);
+        r = dv_fail(DAVY_E_UNSUPPORTED, "the %s network makes pictures smaller, which is not supported", family);
     }
     out->scale = r == DAVY_OK ? out->tail.scale / out->unshuffle : 0;
     return r;
@@ -226,8 +235,10 @@ davy_result dv_body_groups(const dv_tensors *t, const char *family, const dv_gro
         snprintf(name, sizeof name, "layers.%d%s", (int)i, names->heads);
         const int64_t heads = dv_min(dv_dim(t, name, names->axis), INT32_MAX) * names->share;
         if (depth < 1 || depth > MAX_DEPTH || heads < 1 || heads > UINT8_MAX) {
-            return dv_fail(DAVY_E_UNSUPPORTED, "group %d of a %s network has %d blocks of %lld heads", (int)i, family,
-                           (int)depth, (long long)heads);
+            return dv_fail(DAVY_E_UNSUPPORTED,
+                           "group %d of the %s network has %d blocks of %lld heads; 1 to 64 blocks of 1 to 255 heads "
+                           "are supported",
+                           (int)i, family, (int)depth, (long long)heads);
         }
         body->depth[i] = (uint8_t)depth;
         body->heads[i] = (uint8_t)heads;
@@ -242,7 +253,7 @@ void dv_body_info(const dv_body *body, davy_model_info *out) {
     out->spatial_factor = 1;
     out->scale_num = (int32_t)body->scale;
     out->scale_den = 1;
-    out->size_multiple = 1; /* the network pads and crops itself */
+    out->size_multiple = 1; /* the network pads and crops */
     out->size_min = 1;
 }
 

@@ -9,7 +9,7 @@
 
 enum { TAPS = 9 };
 
-typedef struct folded { /* W2 * W1 * W0 + sk: see docs */
+typedef struct folded { /* parts of W2 * W1 * W0 + sk, see docs/arch/up_span.md */
     int64_t in, wide_in, wide_out, out;
     float *w0, *b0, *w1, *b1, *w2, *b2, *skip, *b_skip;
 } folded;
@@ -25,7 +25,7 @@ static davy_result read_part(const dv_tensors *t, const char *module, const char
         fits = ref->shape[i] == shape[i];
     }
     if (!fits) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s%s' does not fit its neighbours", module, part);
+        return dv_fail(DAVY_E_SHAPE, "tensor '%s%s' has a shape that does not fit the tensors beside it", module, part);
     }
     *out = dv_calloc((uint64_t)dv_tensor_elements(ref), sizeof **out);
     if (*out == NULL) {
@@ -120,7 +120,7 @@ static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from,
     return r;
 }
 
-/* The padding comes before the first 1x1 in training, so that b0 reaches every tap, at borders too. */
+/* In training the padding precedes the first 1x1. So b0 reaches every tap, at borders too. */
 static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
     folded f = {0};
     davy_result r = collapse_read(t, from->name, &f);

@@ -9,13 +9,13 @@ static dv_value lrelu(dv_graph *g, dv_value x) {
     return dv_activation(g, x, DVK_ACT_LRELU, DV_CUNET_SLOPE);
 }
 
-/* Without `by` pixels at each side. */
+/* x without `by` pixels at each side. */
 static dv_value without(dv_graph *g, dv_value x, int64_t by) {
     const dv_shape s = dv_shape_of(g, x);
     return dv_crop(g, x, (dv_rect){.top = by, .left = by, .h = s.h - 2 * by, .w = s.w - 2 * by});
 }
 
-/* A convolution to as many channels as its weights have. */
+/* A convolution whose weights give the number of output channels. */
 static dv_value conv(dv_graph *g, dv_value x, const char *net, const char *name, int32_t k, const dv_conv_opts *opts) {
     char full[DV_NAMES_BYTES];
     char weight[DV_NAMES_BYTES];
@@ -24,7 +24,7 @@ static dv_value conv(dv_graph *g, dv_value x, const char *net, const char *name,
     return dv_conv(g, x, full, channels, k, opts);
 }
 
-/* x * sigmoid(conv2(relu(conv1(mean(x))))), where the weights are there. */
+/* x * sigmoid(conv2(relu(conv1(mean(x))))) if the weights exist, else x. */
 static dv_value excite(dv_graph *g, dv_value x, const char *net, const char *name) {
     char part[64];
     snprintf(part, sizeof part, "%s.seblock.conv1", name);

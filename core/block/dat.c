@@ -14,10 +14,10 @@
 
 /* ---- batch norm ---- */
 
-typedef struct folded {        /* what is known of a convolution, the derivation's name, and its norm */
+typedef struct folded {        /* a convolution, named by the derivation, and the norm behind it */
     int64_t out, in, taps;     /* stored shape: [out, in, taps] */
-    int64_t dim, padded;       /* of the heads on the side that is padded */
-    char norm[DV_NAMES_BYTES]; /* empty: none */
+    int64_t dim, padded;       /* of the heads of the padded side */
+    char norm[DV_NAMES_BYTES]; /* prefix of the norm; empty: none */
 } folded;
 
 static davy_result read_part(const dv_tensors *t, const char *name, const char *part, int32_t ndim,
@@ -26,7 +26,8 @@ static davy_result read_part(const dv_tensors *t, const char *name, const char *
     return dv_read_tensor(t, dv_names_join(full, name, part), ndim, shape, out);
 }
 
-/* y = x * scale + shift. Files may lack what the norm has measured: then it is as it was before training. */
+/* y = x * scale + shift. If a file lacks the norm's running statistics, their values before training (mean 0,
+ * variance 1) are used. */
 static davy_result norm_factors(const dv_tensors *t, const folded *f, float **scale, float **shift) {
     char part[DV_NAMES_BYTES];
     float *mean = NULL;
@@ -103,7 +104,7 @@ static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, f
     return r;
 }
 
-/* Whether all that is going to be read is there and of the right shape; else the graph has failed. */
+/* Checks that every tensor to be read exists in the right shape; otherwise the graph has failed. */
 static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int64_t *shape) {
     static const char *const measured[] = {".running_mean", ".running_var"};
     char name[DV_NAMES_BYTES];
@@ -121,7 +122,7 @@ static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int
     return fit;
 }
 
-typedef struct folded_shape { /* of the parameters */
+typedef struct folded_shape { /* shapes of the derived parameters */
     int64_t weight[4];
     int32_t ndim;
     int64_t bias;
@@ -170,7 +171,7 @@ enum { MAX_HIDDEN = 64 };
 typedef struct bias_net {
     int64_t hidden, heads;
     float *proj, *proj_bias;
-    float *gain[3], *offset[3], *w[3], *b[3]; /* layer norm, then ReLU, then linear */
+    float *gain[3], *offset[3], *w[3], *b[3]; /* per layer: layer norm, ReLU, linear */
 } bias_net;
 
 static void release(bias_net *n) {
@@ -273,7 +274,7 @@ dv_param dv_dynamic_bias(dv_graph *g, const char *name, int64_t heads, int64_t h
     const int64_t hidden = dv_dim(g->weights, dv_names_join(tensor, name, ".pos_proj.weight"), 0);
     const int64_t shape[3] = {heads, 2 * h - 1, 2 * w - 1};
     if (hidden > MAX_HIDDEN || heads > MAX_HIDDEN) {
-        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' has %d rows, expected at most %d", tensor,
+        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' has %d rows; at most %d are supported", tensor,
                                  (int)hidden, MAX_HIDDEN));
         return DV_NO_PARAM;
     }
@@ -291,8 +292,9 @@ dv_param dv_dynamic_bias(dv_graph *g, const char *name, int64_t heads, int64_t h
 
 #define FIRST "layers.0.blocks.0.attn.attns.0."
 
-/* Files of training tools keep what belongs to a window: all offsets, (2 h - 1)(2 w - 1), and with them an index of h w
- * pixels. Without that, the sides are taken for powers of two; always, the first for the smaller one. */
+/* Files of training tools store buffers of a window: all offsets, (2 h - 1)(2 w - 1), and often an index of h w
+ * pixels. Without the index, the sides are assumed to be powers of two. The first side is always assumed to be the
+ * smaller one. */
 static bool stored_split(const dv_tensors *t, dv_window_split *split) {
     const int64_t offsets = dv_dim(t, FIRST "rpe_biases", 0);
     const int64_t pixels = dv_dim(t, FIRST "relative_position_index", 0);
@@ -319,8 +321,10 @@ davy_result dv_window_split_find(const dv_probe *probe, const char *family, dv_w
     const int64_t least = dv_min(out->side[0], out->side[1]);
     const int64_t most = dv_max(out->side[0], out->side[1]);
     if (least < 1 || most > DV_MAX_WINDOW || most % least != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a %s network with windows of %d x %d", family, (int)out->side[0],
-                       (int)out->side[1]);
+        return dv_fail(
+            DAVY_E_UNSUPPORTED,
+            "the %s network has windows of %d x %d; the longer side must be a multiple of the shorter, at most 64",
+            family, (int)out->side[0], (int)out->side[1]);
     }
     return DAVY_OK;
 }
@@ -356,7 +360,7 @@ dv_value dv_window_split_attention(dv_graph *g, const dv_value qkv[3], const cha
     return dv_concat(g, parts, 2);
 }
 
-/* u2 begins where kernels like it, as heads do. */
+/* u2 begins at a multiple of 8 channels, as kernels need; so do heads. */
 dv_value dv_gated_mlp(dv_graph *g, dv_value x, const char *name) {
     char part[DV_NAMES_BYTES];
     const int64_t outputs = dv_dim(g->weights, dv_names_join(part, name, ".fc1.weight"), 0);

@@ -18,7 +18,7 @@ davy_result dv_read_tensor(const dv_tensors *t, const char *name, int32_t ndim, 
         fits = ref->shape[i] == shape[i];
     }
     if (!fits) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s' does not fit its neighbours", name);
+        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has a shape that does not fit the tensors beside it", name);
     }
     *out = dv_calloc((uint64_t)dv_tensor_elements(ref), sizeof **out);
     if (*out == NULL) {
@@ -27,19 +27,21 @@ davy_result dv_read_tensor(const dv_tensors *t, const char *name, int32_t ndim, 
     return dv_tensor_read_f32(ref, *out);
 }
 
-/* The stored tensor's own name, once its shape is known to be right; NULL: the graph has failed. */
+/* Returns the stored tensor's own name after checking its shape; NULL: the graph has failed. */
 static const char *stored_name(dv_graph *g, const char *name, const char *suffix, int32_t ndim, const int64_t *shape) {
     const dv_tensor_ref *ref = dv_weight_require(g, name, suffix, ndim, shape);
     return ref != NULL ? ref->name : NULL;
 }
 
 /* ---- transposed ----
- * Row Y of the result, counted before the padding is cut, is sum over i of x[i] w[Y - s i]. With Y = s q + r these are
- * the taps w[r + s t] of x[q - t]: a convolution for each of the s rows r, of `taps` rows of x up to q. */
+ * Row Y of the result, counted before the padding is cropped, is sum over i of x[i] w[Y - s i]. With Y = s q + r
+ * these are the taps w[r + s t] of x[q - t]. So each of the s rows r is a convolution over `taps` rows of x, the
+ * last of them q. */
 
 typedef struct transposed {
     int64_t c_in, c_out, k, stride, taps;
-    int64_t side; /* of the convolution: taps, without padding; or 2 taps - 1, the last of them zero, with it */
+    /* of the convolution: `taps` without padding; with padding 2 taps - 1, and the taps behind the middle are zero */
+    int64_t side;
 } transposed;
 
 static void transposed_lay(const transposed *d, const float *stored, float *dst) {
@@ -65,7 +67,7 @@ static davy_result derive_transposed(const dv_tensors *t, const dv_derivation *f
     return r;
 }
 
-/* Each element as often as a shuffle wants it. */
+/* Each element `times` times, in the order that a pixel shuffle needs. */
 typedef struct repeated {
     int64_t c, times;
 } repeated;
@@ -114,7 +116,7 @@ dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, const dv_
     const int32_t k = opts->k, stride = opts->stride, pad = opts->pad;
     transposed d = {.c_in = in.c, .c_out = opts->c_out, .k = k, .stride = stride};
     d.taps = dv_div_up(k, stride);
-    const bool valid = pad / stride >= d.taps - 1; /* what is kept sees no pixel before the first */
+    const bool valid = pad / stride >= d.taps - 1; /* the kept results need no pixel before the first */
     d.side = valid ? d.taps : 2 * d.taps - 1;
     dv_conv_opts conv = {.derived = true, .valid = valid};
     conv.weight = transposed_weight(g, name, &d);
@@ -122,8 +124,9 @@ dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, const dv_
     if (conv.weight == DV_NO_PARAM || conv.bias == DV_NO_PARAM) {
         return DV_NO_VALUE;
     }
-    if (k - 1 - pad >= stride) { /* nor one behind the last */
-        return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "'%s': padding by %d is too little", name, (int)pad));
+    if (k - 1 - pad >= stride) { /* and no pixel behind the last */
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_INTERNAL, "'%s': padding %d is too small for this kernel and stride", name, (int)pad));
     }
     dv_value y = dv_conv(g, x, name, opts->c_out * stride * stride, (int32_t)d.side, &conv);
     if (opts->act.kind != DVK_ACT_NONE) {
@@ -141,7 +144,7 @@ dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, const dv_
 
 typedef struct rotated {
     int64_t c, k, by;
-    int64_t outputs; /* are rotated too; of a bias: only they */
+    int64_t outputs; /* the outputs are rotated, too; a bias has only outputs */
 } rotated;
 
 static davy_result derive_rotated(const dv_tensors *t, const dv_derivation *from, float *dst) {
@@ -149,7 +152,7 @@ static davy_result derive_rotated(const dv_tensors *t, const dv_derivation *from
     const int64_t c = d->c, square = d->k * d->k, by = d->by;
     const int64_t shape[4] = {c, c, d->k, d->k};
     const dv_tensor_ref *ref = dv_tensors_find(t, from->name);
-    const int32_t ndim = ref != NULL ? ref->ndim : 4; /* a 1x1 may be a matrix */
+    const int32_t ndim = ref != NULL ? ref->ndim : 4; /* a 1x1 weight may be a matrix */
     float *stored = NULL;
     const davy_result r = dv_read_tensor(t, from->name, ndim, shape, &stored);
     for (int64_t o = 0; r == DAVY_OK && o < c; o++) {
@@ -205,7 +208,7 @@ typedef struct laid_part {
     char name[DV_NAMES_BYTES];
 } laid_part;
 
-typedef struct laid { /* parts in a kernel of side x side */
+typedef struct laid { /* parts placed in a kernel of side x side */
     int64_t c, side, count;
     laid_part parts[4];
 } laid;
@@ -251,7 +254,7 @@ static davy_result derive_sum_bias(const dv_tensors *t, const dv_derivation *fro
     return r;
 }
 
-/* What the weights are called: '+' before it is their biases. */
+/* Label of the weights; with '+' in front, label of their biases. */
 static void put_label(const laid *d, char *out, size_t size) {
     int n = snprintf(out, size, "+%d:%d:%d:%d:", (int)d->c, (int)d->c, (int)d->side, (int)d->count);
     for (int64_t i = 0; i < d->count; i++) {
@@ -315,11 +318,11 @@ static bool within(const dv_pick *o, int64_t channels) {
     return true;
 }
 
-typedef struct picks { /* of a vector and of a depthwise convolution: out */
+typedef struct picks { /* vectors and depthwise convolutions use only `out` */
     dv_pick out, in;
 } picks;
 
-/* What a derived parameter is called begins with its picks. */
+/* The label of a derived parameter begins with its picks. */
 static size_t put_pick(char *label, size_t size, const dv_pick *o) {
     const int n = snprintf(label, size, "%lld:%lld:%lld:%lld:%lld:%lld:%lld:", (long long)o->first,
                            (long long)o->count[0], (long long)o->count[1], (long long)o->count[2],
@@ -337,7 +340,7 @@ static int64_t axis_of(const dv_tensor_ref *ref, int32_t axis) {
     return axis < ref->ndim ? ref->shape[axis] : 1;
 }
 
-/* Elements of one kernel in space, and how many frames it has. */
+/* Elements of one spatial kernel, and its number of frames. */
 static void kernel_of(const dv_tensor_ref *ref, int64_t *frames, int64_t *square) {
     *frames = ref->ndim == 5 ? ref->shape[2] : 1;
     *square = ref->ndim == 5 ? ref->shape[3] * ref->shape[4] : axis_of(ref, 2) * axis_of(ref, 3);
@@ -388,12 +391,12 @@ static davy_result derive_picked_depthwise(const dv_tensors *t, const dv_derivat
     return r;
 }
 
-/* All channels of the pick are there, and they are all, or one of several equal parts. */
+/* All channels of the pick exist, and they are all channels or one of several equal parts. */
 static bool suits(const dv_pick *o, int64_t channels) {
     return channels % channels_of(o) == 0 && within(o, channels);
 }
 
-/* Of `frames` frames and k x k pixels; an axis of one frame, and those of one pixel, may be missing. */
+/* Whether the kernel has `frames` frames and k x k pixels. Axes of one frame, or of one pixel, may be missing. */
 static bool kernel_suits(const dv_tensor_ref *ref, int64_t frames, int64_t k) {
     const int32_t space = ref->ndim == 5 ? 3 : 2;
     const bool timed =
@@ -401,7 +404,7 @@ static bool kernel_suits(const dv_tensor_ref *ref, int64_t frames, int64_t k) {
     return timed && axis_of(ref, space) == k && axis_of(ref, space + 1) == k;
 }
 
-/* The tensor, once it is there and can be read; NULL: the graph has failed. */
+/* The tensor, checked for existence and a readable type; NULL: the graph has failed. */
 static const dv_tensor_ref *found(dv_graph *g, const char *name, const dv_pick *out) {
     const dv_tensor_ref *ref = dv_weight_find(g->weights, name, "");
     const int64_t channels = channels_of(out);
@@ -412,7 +415,7 @@ static dv_param refused(dv_graph *g, const dv_tensor_ref *ref) {
     char name[128];
     char shape[96];
     dv_printable(name, sizeof name, ref->name, strlen(ref->name));
-    dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has shape %s, which does not fit its neighbours", name,
+    dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has shape %s, which does not fit the tensors beside it", name,
                              dv_shape_text(shape, sizeof shape, ref->shape, ref->ndim)));
     return DV_NO_PARAM;
 }

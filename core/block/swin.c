@@ -24,7 +24,7 @@ float dv_heads_scale(dv_heads h) {
 
 /* ---- derived parameters ---- */
 
-/* Whatever its shape is: it was looked at when the graph was built. */
+/* Reads a tensor of any shape; the builder has checked it. */
 static davy_result read_all(const dv_tensors *t, const char *name, float **out, int64_t *count) {
     const dv_tensor_ref *ref = dv_tensors_find(t, name);
     *count = ref != NULL ? dv_tensor_elements(ref) : 0;
@@ -32,7 +32,7 @@ static davy_result read_all(const dv_tensors *t, const char *name, float **out, 
                        : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", name);
 }
 
-typedef struct padding { /* behind every run of values */
+typedef struct padding { /* zeros behind every run of values */
     int64_t run, padded;
 } padding;
 
@@ -51,11 +51,11 @@ static davy_result derive_padded(const dv_tensors *t, const dv_derivation *from,
 
 typedef struct padded_tensor {
     int32_t ndim;
-    int64_t stored[4], shape[4]; /* in the file, as a parameter */
+    int64_t stored[4], shape[4]; /* shape in the file, shape of the parameter */
     padding padding;
 } padded_tensor;
 
-/* A derived parameter: tensor `name` with its runs padded. */
+/* A derived parameter: tensor `name` with padded runs. */
 static dv_param param_padded(dv_graph *g, const char *name, const padded_tensor *p) {
     const dv_tensor_ref *ref = dv_weight_require(g, name, "", p->ndim, p->stored);
     if (ref == NULL) {
@@ -124,16 +124,16 @@ int64_t dv_window_of_table(const dv_tensors *t, const char *name) {
 
 davy_result dv_window_require(const dv_tensors *t, const char *name, int64_t *out) {
     *out = dv_window_of_table(t, name);
-    return *out >= 2
-               ? DAVY_OK
-               : dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which is no window's", name, (int)dv_dim(t, name, 0));
+    return *out >= 2 ? DAVY_OK
+                     : dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows; expected (2 w - 1)^2 for a window of side w",
+                               name, (int)dv_dim(t, name, 0));
 }
 
 typedef struct position_table {
     int64_t window, keys, heads;
 } position_table;
 
-/* Value [head][u][v] is for u = yi - yj + keys - 1, v alike. */
+/* Value [head][u][v] belongs to u = yi - yj + keys - 1 (v alike), for query i and key j. */
 static davy_result derive_table(const dv_tensors *t, const dv_derivation *from, float *dst) {
     const position_table *d = from->how;
     const int64_t side = d->window + d->keys - 1;
@@ -144,7 +144,7 @@ static davy_result derive_table(const dv_tensors *t, const dv_derivation *from, 
         const int64_t u = i / side % side;
         const int64_t v = i % side;
         int64_t row = u * side + v;
-        if (d->keys > d->window) { /* counts from the key to the query, and a negative one from the table's end */
+        if (d->keys > d->window) { /* the index counts from key to query; negative ones wrap to the table's end */
             row = (d->window - u) * side + d->window - v;
             row = row < 0 ? row + side * side : row;
         }
@@ -197,7 +197,8 @@ dv_value dv_mixing_mlp(dv_graph *g, dv_value x, const char *name) {
     const int64_t hidden = dv_dim(g->weights, dv_names_join(part, name, ".fc1.weight"), 0);
     const int64_t side = dv_dim(g->weights, dv_names_join(weight, dv_names_join(part, name, conv), ".weight"), 2);
     if (side % 2 != 1 || side > DV_MAX_WINDOW) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has a side of %d", weight, (int)side));
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has a side of %d; expected an odd number up to 64",
+                                        weight, (int)side));
     }
     const dv_value u = dv_activation(g, dv_linear(g, x, dv_names_join(part, name, ".fc1"), hidden), DVK_ACT_GELU, 0.0f);
     dv_value t = dv_depthwise(g, u, dv_names_join(part, name, conv), (int32_t)side, NULL);

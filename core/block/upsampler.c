@@ -1,12 +1,12 @@
-/* upsampler.c - see upsampler.h. Nothing lies between the two convolutions but the shuffle, so that every pixel of a cell
- * and every frame of it (a phase) is one convolution of 2 x 2 pixels and two frames (three where time does not grow) of the
- * small picture, whose weights are products of the two: 8 C * C multiplications for a value (12) instead of 28 C * C, and
- * nothing stored in between.
+/* upsampler.c - see upsampler.h. Only the shuffle lies between the two convolutions. So every phase (a pixel of a
+ * cell in one of its frames) is one convolution of the small picture. It covers 2 x 2 pixels and two frames, or
+ * three frames if time does not grow. Its weights are products of the two convolutions' weights. A value takes 8 C
+ * * C multiplications (12 with three frames) instead of 28 C * C, and nothing is stored in between.
  *
- * What the second convolution finds outside of the picture is zero, without the first one's bias. So x gets a channel of
- * ones, which is zero outside, too, and that bias is its weights. In time nothing is zero: before a clip lies its first
- * frame again. As seen from below, the first cell consists of its first frame alone, and so do all that lie before it:
- * weights of their own for what sees nothing else (FIRST) and for the cell behind it (SECOND). */
+ * Outside the picture the second convolution reads zeros, without the bias of the first. Therefore x gets a channel
+ * of ones, which is zero outside as well; its weights are that bias. In time there are no zeros: the first frame is
+ * repeated before a clip. In the small picture the first cell therefore consists of its first frame only, and so do
+ * all cells before it. The first cell (FIRST) and the cell behind it (SECOND) have weights of their own. */
 #include "core/block/upsampler.h"
 
 #include <stdio.h>
@@ -17,8 +17,8 @@
 #include "core/base/mem.h"
 #include "core/base/product.h"
 
-enum { ONES = 8, TAPS = 3, ROWS = 128 }; /* channels that are 1 (a multiple for alignment); rows of a share */
-enum { LEAST = ONES, MOST = 8192 };      /* channels of x */
+enum { ONES = 8, TAPS = 3, ROWS = 128 }; /* channels of ones (several, for alignment); rows per share */
+enum { LEAST = ONES, MOST = 8192 };      /* range of x's channels */
 
 typedef enum kind { LATER, SECOND, FIRST } kind;
 
@@ -30,7 +30,7 @@ static int64_t frames_out(const composition *s) {
     return s->kind == FIRST ? 1 : s->times;
 }
 
-/* Cells that a window has, oldest first. */
+/* Cells in a window, oldest first. */
 static int64_t cells_of(const composition *s) {
     return s->kind == FIRST ? 1 : s->times == 2 ? 2 : TAPS;
 }
@@ -43,31 +43,33 @@ static int64_t blocks_of(const composition *s) {
     return dv_div_up(s->c, ROWS);
 }
 
-/* ---- which weights meet ---- */
+/* ---- pairs of weights ---- */
 
-/* The frame within cell `cell` of a window that tap `tap` of the second convolution meets, for frame `out`; -1: another's. */
+/* The frame of cell `cell` of a window that tap `tap` of the second convolution reads, for output frame `out`; -1:
+ * it reads another cell. */
 static int64_t frame_met(const composition *s, int64_t out, int64_t tap, int64_t cell) {
     if (s->kind == FIRST) {
         return 0;
     }
-    const int64_t at = (cells_of(s) - 1) * s->times + out + tap - (TAPS - 1); /* from the window's first frame on */
+    /* counted from the window's first frame */
+    const int64_t at = (cells_of(s) - 1) * s->times + out + tap - (TAPS - 1);
     return at / s->times != cell ? -1 : s->kind == SECOND && cell == 0 ? 0 : at % s->times;
 }
 
-/* The same for rows and columns of cells of two: the first of the two places that parity `out` reads lies one before its
- * own, or is its own. */
+/* The same for rows and columns, in cells of two. Parity `out` reads two cells; the first is its own cell or the
+ * one before. */
 static int64_t pixel_met(int64_t out, int64_t tap, int64_t place) {
-    const int64_t at = out + tap + 1; /* from two before the cell's first */
+    const int64_t at = out + tap + 1; /* counted from two before the cell's first */
     return at / 2 - out != place ? -1 : at % 2;
 }
 
 /* ---- the products ---- */
 
-typedef struct product { /* of one share: rows of the second convolution */
+typedef struct product { /* the work of one share: rows of the second convolution */
     composition s;
     const char *prefix;
     int64_t phase, frame, first, rows;
-    float *grown; /* [2 b + d][a][c + 1][m]: the first convolution turned over, its bias as the last input */
+    float *grown; /* [2 b + d][a][c + 1][m]: the first convolution, transposed, with its bias as the last input */
     float *conv;  /* [row][m][3][3][3] */
     float *w;     /* [row][m] */
     float *sum;   /* [c + 1][row] */
@@ -101,17 +103,18 @@ static davy_result read_grown(const dv_tensors *t, product *p) {
     return r;
 }
 
-/* Only the share's rows. */
+/* Reads only the share's rows. */
 static davy_result read_conv(const dv_tensors *t, product *p) {
     dv_tensor_ref part = *stored(t, p, ".conv.weight");
     const uint64_t row = (uint64_t)part.stride[0] * dv_stored_size(part.dtype);
     part.offset += (uint64_t)p->first * row;
-    part.bytes -= (uint64_t)p->first * row; /* to the end: whatever the strides, the rows lie there */
+    part.bytes -= (uint64_t)p->first * row; /* to the end: the rows lie within it for any strides */
     part.shape[0] = p->rows;
     return dv_tensor_read_f32(&part, p->conv);
 }
 
-/* Weights of the second convolution that meet pixel (b, d) of frame a within place (cell, ty, tx); false: none does. */
+/* Sums the weights of the second convolution that read pixel (b, d) of frame a within place (cell, ty, tx). False:
+ * there are none. */
 static bool gather(const product *p, const int64_t place[3], const int64_t met[3]) {
     bool any = false;
     for (int64_t tap = 0; tap < TAPS * TAPS * TAPS; tap++) {
@@ -187,7 +190,7 @@ static davy_result derive_composed(const dv_tensors *t, const dv_derivation *fro
 
 /* ---- the network ---- */
 
-/* What the file has is asked for as it is there; weights made of it count for nothing. */
+/* Checks the stored tensors in their own shapes. The weights derived from them do not count as parameters. */
 static dv_param stored_params(dv_graph *g, const char *prefix, const composition *s) {
     const dv_pick outputs = {0, {4 * s->times * s->c}, {1}}, same = {0, {s->c}, {1}};
     char name[DV_NAMES_BYTES];

@@ -1,5 +1,5 @@
-/* weights.c - see weights.h. Numbers that come from names are capped by the number of tensors, so that a hostile name
- * cannot make an architecture loop for ever. */
+/* weights.c - see weights.h. Numbers from names are capped by the number of tensors. So a hostile name cannot make
+ * an architecture loop forever. */
 #include "core/block/weights.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ int64_t dv_dim(const dv_tensors *t, const char *names, int32_t axis) {
     return ref != NULL && axis < ref->ndim ? ref->shape[axis] : 0;
 }
 
-/* The number at s when a '.' follows it; -1 otherwise, or when it is larger than any real network's. */
+/* The number at s if a '.' follows it; -1 otherwise, or if it is larger than in any real network. */
 static int64_t index_at(const char *s) {
     int64_t value = 0;
     const char *p = s;
