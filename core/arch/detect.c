@@ -1,5 +1,5 @@
-/* detect.c - which architecture are these weights? Each is asked; where none claims them, the names are held against the
- * fingerprints of families that are known but not built in, so that the refusal says something useful. */
+/* detect.c - detects the architecture of weights. Every architecture returns a score. If none matches, the names
+ * are compared with fingerprints of known but unsupported families, for a helpful message. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -38,16 +38,17 @@ davy_result dv_arch_detect(const dv_probe *probe, const char *name, const dv_arc
     if (looks == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory");
     }
-    const davy_result r = name != NULL ? dv_fail(DAVY_E_ARCH, "these are no '%s' weights: %s", name, looks)
-                                       : dv_fail(DAVY_E_ARCH, "not recognised: %s", looks);
+    const davy_result r = name != NULL
+                              ? dv_fail(DAVY_E_ARCH, "the weights do not fit architecture '%s': %s", name, looks)
+                              : dv_fail(DAVY_E_ARCH, "not recognised: %s", looks);
     dv_free(looks);
     return r;
 }
 
 /* ---- fingerprints ---- */
 
-/* A part of a fingerprint: "name" must exist; "^head" must begin some name; "~part" must occur in one; "#1=32:name"
- * says that axis 1 of that tensor has 32 elements; "!" in front turns a part round. First match wins: special cases
+/* A part of a fingerprint. "name" must exist; "^head" must begin some name; "~part" must occur in one; "#1=32:name"
+ * requires 32 elements on axis 1 of that tensor; a leading "!" negates. The first match wins, so special cases come
  * first. */
 typedef struct fingerprint {
     const char *parts[4];
@@ -57,7 +58,7 @@ typedef struct fingerprint {
 #define SWIN "layers.0.residual_group.blocks.0."
 
 static const fingerprint fingerprints[] = {
-    /* adapters and training leftovers, before what they are made for */
+    /* adapters and training leftovers, before the networks that they belong to */
     {{"~.lora_down.weight"}, "a LoRA (an adapter for another network)"},
     {{"~.lora_A."}, "a LoRA (an adapter for another network)"},
     {{"~lora_unet_"}, "a LoRA (an adapter for another network)"},
@@ -154,7 +155,7 @@ static bool fits(const dv_tensors *t, const fingerprint *f) {
     return holds;
 }
 
-/* The first names and shapes: what a person needs to tell what the file is. */
+/* The first names and shapes, by which a person can identify the file. */
 static char *describe(const dv_tensors *t) {
     char text[320];
     size_t at = 0;

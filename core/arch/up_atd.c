@@ -1,5 +1,6 @@
-/* up_atd.c - ATD, the Adaptive Token Dictionary: beside attention in windows, each pixel hears the tokens of a dictionary, and
- * the pixels that are like the same token, wherever they are, each other. docs/arch/up_atd.md. */
+/* up_atd.c - ATD, the Adaptive Token Dictionary. Beside attention in windows, each pixel attends to the tokens of a
+ * dictionary. Pixels most similar to the same token also attend to each other, anywhere in the picture.
+ * docs/arch/up_atd.md. */
 #include "core/arch/arch.h"
 
 #include <math.h>
@@ -39,10 +40,12 @@ static davy_result config(const dv_probe *probe, void *out) {
     r = r < 0 ? r : dv_window_require(t, GROUP "layers.0." TABLE, &c->window);
     c->tokens = dv_dim(t, GROUP "td", 0);
     if (r == DAVY_OK && (c->tokens < 2 || c->tokens > 1024 || c->window % 4 != 0)) {
-        r = dv_fail(DAVY_E_UNSUPPORTED, "an ATD network of %d tokens and windows of %d", (int)c->tokens,
-                    (int)c->window);
+        r = dv_fail(
+            DAVY_E_UNSUPPORTED,
+            "the ATD network has %d tokens and windows of %d; 2 to 1024 tokens and multiples of 4 are supported",
+            (int)c->tokens, (int)c->window);
     }
-    /* No file says how many pixels hear each other. */
+    /* The file does not give the number of pixels per category. */
     const bool light = c->body.tail.kind == DV_TAIL_DIRECT && c->body.features == LIGHT_FEATURES;
     c->category = light ? CATEGORY_LIGHT : CATEGORY;
     c->body.multiple = c->window;
@@ -72,7 +75,7 @@ static davy_result derive_factors(const dv_tensors *t, const dv_derivation *from
     return r;
 }
 
-/* Queries are multiplied by e^scale, at most 100; keys and values are not */
+/* Factors e^scale, at most 100, for queries; 1 for keys and values */
 static davy_result derive_logit_scale(const dv_tensors *t, const dv_derivation *from, float *dst) {
     static const int64_t shape[2] = {1, 1};
     const int64_t width = *(const int64_t *)from->how;
@@ -85,7 +88,7 @@ static davy_result derive_logit_scale(const dv_tensors *t, const dv_derivation *
     return r;
 }
 
-/* A vector of <name>; `from` lacks what the stored tensor says. */
+/* A vector derived from tensor `ref`. Fills in the name and size of `from`. */
 static dv_param derived(dv_graph *g, const dv_tensor_ref *ref, dv_derivation from, int64_t count) {
     if (ref == NULL) {
         return DV_NO_PARAM;
@@ -116,7 +119,7 @@ static dv_value in_windows(const layer *l, dv_graph *g, const dv_value qkv[3]) {
     return dv_linear_from_heads(g, y, dv_names_join(part, l->name, ".attn_win.proj"), l->heads, l->c->body.features);
 }
 
-/* The share of each token in each pixel. */
+/* The similarity of each pixel to each token. */
 static dv_value shares_of(const layer *l, dv_graph *g, dv_value x, dv_value tokens) {
     char part[DV_NAMES_BYTES];
     const int64_t narrow = dv_dim(g->weights, dv_names_join(part, l->name, ".attn_atd.wq.weight"), 0);
@@ -134,7 +137,7 @@ static dv_value of_tokens(const layer *l, dv_graph *g, dv_value shares, dv_value
     return dv_mix(g, shares, dv_linear(g, tokens, dv_names_join(part, l->name, ".attn_atd.wv"), l->c->body.features));
 }
 
-/* Pixels sorted by the token they are most like, one behind the other in rows of 16: `category` of them are a window. */
+/* Sorts pixels by their most similar token into rows of 16. Each `category` of them form a window. */
 static dv_value in_categories(const layer *l, dv_graph *g, dv_value qkv, dv_value shares) {
     static const int64_t one[2] = {1, 1};
     const dv_shape s = dv_shape_of(g, shares);
@@ -157,7 +160,8 @@ static dv_value in_categories(const layer *l, dv_graph *g, dv_value qkv, dv_valu
 
 /* ---- layers ---- */
 
-/* The dictionary as the picture has changed it. norm3's bias moves all exponents of a token alike: it changes nothing. */
+/* The dictionary, updated by the picture. norm3's bias shifts all exponents of a token by the same amount, so it
+ * has no effect. */
 static dv_value refined(const layer *l, dv_graph *g, dv_value tokens, dv_value shares, dv_value x) {
     const int64_t column[2] = {l->c->tokens, 1};
     char part[DV_NAMES_BYTES];
@@ -183,7 +187,7 @@ static dv_value transform(const layer *l, dv_graph *g, dv_value x, dv_value *tok
     return x;
 }
 
-/* x + conv(layers(x)); each group begins with a dictionary of its own. */
+/* x + conv(layers(x)); each group begins with its own dictionary. */
 static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t index) {
     const cfg *c = config_;
     const int64_t shape[2] = {c->tokens, c->body.features};

@@ -1,6 +1,6 @@
 /* up_compact.c - SRVGGNetCompact: Real-ESRGAN's animevideov3 and general-x4v3, the Compact, UltraCompact and
- * SuperUltraCompact families, davy-live. A chain of 3x3 convolutions with PReLU at the size of the input, then one
- * pixel shuffle; the input's nearest neighbour is added. docs/arch/up_compact.md has all of it. */
+ * SuperUltraCompact families, davy-live. A chain of 3x3 convolutions with PReLU at the input's size, then one pixel
+ * shuffle. The input's nearest neighbour is added. docs/arch/up_compact.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 
 typedef struct cfg {
-    int64_t features, convs, in, out, scale; /* convs: those between the first and the last */
+    int64_t features, convs, in, out, scale; /* convs: convolutions between the first and the last */
 } cfg;
 
 static int32_t match(const dv_probe *probe) {
@@ -27,16 +27,17 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->features = dv_dim(t, "body.0.weight", 0);
     c->in = dv_dim(t, "body.0.weight", 1);
     if (last < 2 || last % 2 != 0) {
-        return dv_fail(DAVY_E_SHAPE, "body has %d layers; a convolution, pairs of PReLU and convolution were expected",
+        return dv_fail(DAVY_E_SHAPE, "body has %d layers; expected a convolution and pairs of PReLU and convolution",
                        (int)last + 1);
     }
     c->convs = (last - 2) / 2;
     if (!dv_scale_and_channels(dv_dim(t, name, 0), c->in, &c->scale, &c->out)) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs, which is no square times a channel count", name,
+        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs; expected a square number times the channels", name,
                        (int)dv_dim(t, name, 0));
     }
-    if (c->in != c->out) { /* what is added to the output is the enlarged input */
-        return dv_fail(DAVY_E_UNSUPPORTED, "a Compact network with %d input and %d output channels", (int)c->in,
+    if (c->in != c->out) { /* the enlarged input is added to the output */
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the Compact network has %d input and %d output channels; both must be equal", (int)c->in,
                        (int)c->out);
     }
     return DAVY_OK;

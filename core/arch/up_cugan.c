@@ -1,5 +1,5 @@
-/* up_cugan.c - Real-CUGAN (UpCunet x2, x3, x4 and the fast x2) and waifu2x's UpCUNet, which is the x2 with other weights.
- * docs/arch/up_cugan.md. */
+/* up_cugan.c - Real-CUGAN (UpCunet x2, x3, x4 and the fast x2), and waifu2x's UpCUNet, which is the x2 with other
+ * weights. docs/arch/up_cugan.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 typedef enum kind { TIMES_2, TIMES_3, TIMES_4, FAST_2 } kind;
 
-/* Pixels around the picture, what its sides are made multiples of, and how the first network ends. */
+/* Pixels around the picture, the multiple of its sides, and the last layer of the first network. */
 static const struct kind_facts {
     int32_t scale, margin, align;
     dv_cunet_bottom bottom; /* channels 0: those of the picture */
@@ -24,8 +24,8 @@ static const struct kind_facts {
 typedef struct cfg {
     kind kind;
     int64_t channels;
-    bool pro;  /* pictures are squeezed into 0.15 to 0.85 */
-    bool edge; /* waifu2x repeats the edge around a picture, where Real-CUGAN reflects */
+    bool pro;  /* pictures are scaled to 0.15 to 0.85 */
+    bool edge; /* waifu2x repeats the edge around a picture; Real-CUGAN reflects */
 } cfg;
 
 static int32_t match(const dv_probe *probe) {
@@ -33,7 +33,7 @@ static int32_t match(const dv_probe *probe) {
     return dv_cunet_matches(probe->tensors) && (k == 4 || k == 5) ? 10 : 0; /* 3: waifu2x's CUNet */
 }
 
-/* Files of nunif, whose names are scale2x.pth and the like, name the network beside the dict of its tensors. */
+/* nunif's files have names such as scale2x.pth, but store the network's name beside the dict of tensors. */
 static bool is_waifu2x(const dv_probe *probe) {
     const char *name = dv_tensors_meta(probe->tensors, "value.name");
     return strstr(probe->file_name, "waifu2x") != NULL || (name != NULL && strncmp(name, "waifu2x.", 8) == 0);
@@ -43,17 +43,18 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     const int64_t in = dv_dim(t, "unet1.conv1.conv.0.weight", 1);
-    const int64_t last = dv_dim(t, "conv_final.weight", 0); /* 0: there is none */
+    const int64_t last = dv_dim(t, "conv_final.weight", 0); /* 0: no such tensor */
     const int64_t given = last > 0 ? last / 4 : dv_dim(t, "unet2.conv_bottom.weight", 0);
     c->kind = last > 0                                        ? (last == in ? FAST_2 : TIMES_4)
               : dv_dim(t, "unet1.conv_bottom.weight", 3) == 5 ? TIMES_3
                                                               : TIMES_2;
     c->channels = c->kind == FAST_2 ? in / 4 : in;
     c->pro = dv_has(t, "pro") || dv_tensors_meta(t, "value.pro") != NULL; /* published files have a number there */
-    c->edge = c->kind == TIMES_2 && is_waifu2x(probe);                    /* no tensor tells */
+    c->edge = c->kind == TIMES_2 && is_waifu2x(probe);                    /* no tensor distinguishes them */
     if ((c->channels != 1 && c->channels != 3) || c->channels != given) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a Real-CUGAN network with %d channels in and %d out", (int)c->channels,
-                       (int)given);
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the Real-CUGAN network has %d channels in and %d out; both must be 1 or both 3",
+                       (int)c->channels, (int)given);
     }
     return DAVY_OK;
 }
@@ -68,7 +69,7 @@ static void info(const void *config_, davy_model_info *out) {
     out->spatial_factor = 1;
     out->scale_num = facts[c->kind].scale;
     out->scale_den = 1;
-    out->size_multiple = 1; /* the network pads and crops itself */
+    out->size_multiple = 1; /* the network pads and crops */
     out->size_min = 1;
 }
 
@@ -78,14 +79,14 @@ static dv_value affine(const cfg *c, dv_graph *g, dv_value x, float scale, float
     return c->pro ? dv_affine(g, x, scales, shifts) : x;
 }
 
-/* The sum of both networks, conv_final and a shuffle; the nearest neighbour of the picture is added. */
+/* The sum of both networks, conv_final and a shuffle. The picture's nearest neighbour is added. */
 static dv_value finish(const cfg *c, dv_graph *g, dv_value sum, dv_value picture) {
     static const dv_conv_opts valid = {.valid = true};
     const dv_value small = c->kind == TIMES_4 ? dv_upsample(g, picture, 2) : picture;
     const dv_shape s = dv_shape_of(g, small);
-    const dv_value part = dv_crop(
-        g, sum,
-        (dv_rect){.top = 1, .left = 1, .h = s.h + 2, .w = s.w + 2}); /* what conv_final turns into the picture alone */
+    const dv_value part = dv_crop(g, sum,
+                                  /* the input that conv_final needs for exactly the picture */
+                                  (dv_rect){.top = 1, .left = 1, .h = s.h + 2, .w = s.w + 2});
     return dv_pixel_shuffle(g, dv_conv(g, part, "conv_final", 4 * c->channels, 3, &valid), 2, small);
 }
 

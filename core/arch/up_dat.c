@@ -1,5 +1,5 @@
-/* up_dat.c - DAT, the Dual Aggregation Transformer: blocks that attend to pixels of oblong windows in turn with blocks
- * that attend between channels, each with a depthwise convolution beside it. docs/arch/up_dat.md. */
+/* up_dat.c - DAT, the Dual Aggregation Transformer. Blocks with attention in oblong windows alternate with blocks
+ * with attention between channels. Each has a parallel depthwise convolution. docs/arch/up_dat.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -48,13 +48,13 @@ static dv_value between_channels(dv_graph *g, const dv_value qkv[3], const char 
     char part[DV_NAMES_BYTES];
     const dv_param temperature = dv_param_stored(g, dv_names_join(part, name, ".temperature"), 3, shape);
     const dv_channel_heads opts = {
-        .heads = heads.count, .dim = heads.dim, .eps = 1e-12f, .temperature = temperature}; /* of the whole picture */
+        .heads = heads.count, .dim = heads.dim, .eps = 1e-12f, .temperature = temperature}; /* over the whole picture */
     return dv_channel_attention(g, qkv, &opts);
 }
 
 /* ---- the two gates ---- */
 
-/* One number for each channel, of their means. */
+/* One factor per channel, from the channels' means. */
 static dv_value channel_gate(dv_graph *g, dv_value x, const char *name, dv_heads heads) {
     char conv[DV_NAMES_BYTES];
     char norm[DV_NAMES_BYTES];
@@ -66,7 +66,7 @@ static dv_value channel_gate(dv_graph *g, dv_value x, const char *name, dv_heads
     return dv_linear_to_heads(g, t, dv_names_join(conv, name, ".channel_interaction.4"), heads, 1);
 }
 
-/* One number for each pixel, of its channels. */
+/* One factor per pixel, from its channels. */
 static dv_value pixel_gate(dv_graph *g, dv_value x, const char *name, dv_heads heads) {
     char conv[DV_NAMES_BYTES];
     char norm[DV_NAMES_BYTES];
@@ -77,8 +77,8 @@ static dv_value pixel_gate(dv_graph *g, dv_value x, const char *name, dv_heads h
     return dv_linear(g, t, dv_names_join(conv, name, ".spatial_interaction.3"), 1);
 }
 
-/* proj(attention * gate + convolved * gate): which gate is whose depends on what the attention sees, every other block's
- * windows, the others' channels. */
+/* proj(attention * gate + convolved * gate). Blocks alternate between attention in windows and between channels. In
+ * the first the attention gets the channel gate, in the second the pixel gate; the convolution gets the other one. */
 static dv_value attention(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t index, int64_t block) {
     const bool spatial = block % 2 == 0, shifted = dv_window_split_shifts(index, block);
     char part[DV_NAMES_BYTES];

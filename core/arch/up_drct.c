@@ -1,5 +1,5 @@
-/* up_drct.c - DRCT and DRCT-L: SwinIR's blocks in residual dense groups, where each of five blocks sees what all before
- * it have made. docs/arch/up_drct.md. */
+/* up_drct.c - DRCT and DRCT-L: SwinIR's blocks in residual dense groups. Each of a group's five blocks reads the
+ * results of all blocks before it. docs/arch/up_drct.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static int32_t match(const dv_probe *probe) {
                : 0;
 }
 
-/* Read from the tables: the rule by which the heads were chosen is nobody's business. */
+/* Reads the heads from the tables, so the rule by which they were chosen is not needed. */
 static davy_result read_heads(const dv_tensors *t, cfg *c) {
     char name[96];
     for (int64_t i = 0; i < c->body.groups; i++) {
@@ -50,7 +50,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     r = r < 0 ? r : dv_window_require(t, "layers.0.swin1.attn.relative_position_bias_table", &c->window);
     c->body.multiple = c->window;
     c->growth = dv_dim(t, "layers.0.adjust1.weight", 0);
-    /* The reference takes a file with indices but without masks for one whose pictures were as small as a window. */
+    /* If a file has indices but no masks, the reference assumes training on pictures of a window's size. */
     c->shifts = dv_has(t, "layers.0.swin2.attn_mask") || !dv_has(t, "layers.0.swin2.attn.relative_position_index");
     return r < 0 ? r : read_heads(t, c);
 }
@@ -62,7 +62,7 @@ static void info(const void *config_, davy_model_info *out) {
     dv_body_info(&c->body, out);
 }
 
-/* x + 0.2 * x5 with x_k = adjust_k(swin_k([x, x1, .., x_k-1])); all but the last activated. */
+/* x + 0.2 * x5 with x_k = adjust_k(swin_k([x, x1, .., x_k-1])); an activation follows all but the last. */
 static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t index) {
     const cfg *c = config_;
     dv_value parts[BLOCKS + 1] = {x};

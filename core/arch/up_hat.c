@@ -1,5 +1,5 @@
-/* up_hat.c - HAT, the Hybrid Attention Transformer: SwinIR's blocks with a gated convolution beside the attention, and at
- * the end of each group one whose keys reach beyond the window. docs/arch/up_hat.md. */
+/* up_hat.c - HAT, the Hybrid Attention Transformer: SwinIR's blocks with a gated convolution parallel to the
+ * attention. The last block of each group has keys beyond its window. docs/arch/up_hat.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->body.multiple = c->window;
     c->keys = dv_square_root(dv_dim(t, overlap, 0)) + 1 - c->window;
     if (c->keys <= c->window || c->keys > DV_MAX_WINDOW || (c->keys - c->window) % 2 != 0) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which no overlap of windows of %d has", overlap,
+        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which fits no overlap of windows of %d pixels", overlap,
                        (int)dv_dim(t, overlap, 0), (int)c->window);
     }
     return dv_body_groups(t, "HAT", &names, &c->body);
@@ -52,8 +52,8 @@ static void info(const void *config_, davy_model_info *out) {
     dv_body_info(&c->body, out);
 }
 
-/* Two convolutions and a gate for each channel, from its mean over the picture: returns x + 0.01 of that. The factor is in
- * no file. */
+/* Two convolutions and a gate per channel, from the channel's mean over the picture. Returns x + 0.01 times that;
+ * the factor is not in the file. */
 static dv_value add_convolved(dv_graph *g, dv_value x, dv_value n, const char *name) {
     char part[DV_NAMES_BYTES];
     const int64_t channels = dv_shape_of(g, n).c;
@@ -81,7 +81,7 @@ static dv_value hybrid_block(dv_graph *g, dv_value x, const char *name, const dv
     return add_mlp(g, x, name);
 }
 
-/* Keys outside the picture are zeros behind the projection: they have no bias, and take part. */
+/* Keys outside the picture are zeros after the projection, without its bias; they take part in the softmax. */
 static dv_value overlapping_block(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t count) {
     char part[DV_NAMES_BYTES];
     const dv_heads heads = dv_heads_of(g, name, c->body.features, count);

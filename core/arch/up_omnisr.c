@@ -1,5 +1,5 @@
-/* up_omnisr.c - OmniSR: attention inside windows and over a grid, each followed by attention between the channels of the
- * same pixels; a spatial gate ends each group. docs/arch/up_omnisr.md. */
+/* up_omnisr.c - OmniSR: attention in windows and over a grid, each followed by attention between the channels of
+ * the same pixels. A spatial gate ends each group. docs/arch/up_omnisr.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -30,20 +30,24 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->features = dv_dim(t, "input.weight", 0);
     c->in = dv_dim(t, "input.weight", 1);
     c->groups = dv_sequence_length(t, "residual_layer");
-    c->blocks = dv_sequence_length(t, "residual_layer.0.residual_layer") - 1; /* the last is a convolution */
+    c->blocks = dv_sequence_length(t, "residual_layer.0.residual_layer") - 1; /* the last one is a convolution */
     c->biased_positions = dv_has(t, BLOCK_0 "2.fn.rel_pos_bias.weight");
     c->window = c->biased_positions ? dv_window_of_table(t, BLOCK_0 "2.fn.rel_pos_bias.weight") : 8;
     if (c->in < 1 || c->in > 4 || c->blocks < 1) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "an OmniSR network with %d input channels and %d blocks in a group",
-                       (int)c->in, (int)c->blocks);
+        return dv_fail(
+            DAVY_E_UNSUPPORTED,
+            "the OmniSR network has %d input channels and %d blocks in a group; 1 to 4 channels are supported",
+            (int)c->in, (int)c->blocks);
     }
     if (c->features % (8 * HEADS) != 0 || c->window < 1 || c->window > DV_MAX_WINDOW) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "an OmniSR network with %d features and windows of %d", (int)c->features,
-                       (int)c->window);
+        return dv_fail(
+            DAVY_E_UNSUPPORTED,
+            "the OmniSR network has %d features and windows of %d pixels; a multiple of 32 and 1 to 64 are supported",
+            (int)c->features, (int)c->window);
     }
     const int64_t last = dv_dim(t, "up.0.weight", 0);
     if (!dv_scale_and_channels(last, c->in, &c->scale, &c->out)) {
-        return dv_fail(DAVY_E_SHAPE, "tensor 'up.0.weight' has %d outputs, which is no square times a channel count",
+        return dv_fail(DAVY_E_SHAPE, "tensor 'up.0.weight' has %d outputs; expected a square number times the channels",
                        (int)last);
     }
     return DAVY_OK;
@@ -59,11 +63,11 @@ static void info(const void *config_, davy_model_info *out) {
     out->spatial_factor = 1;
     out->scale_num = (int32_t)c->scale;
     out->scale_den = 1;
-    out->size_multiple = 1; /* the network pads and crops itself */
+    out->size_multiple = 1; /* the network pads and crops */
     out->size_min = 1;
 }
 
-/* Black frames in F16 are reported of other programs. */
+/* Other programs are reported to return black frames in F16. */
 static bool wide(const void *config_) {
     (void)config_;
     return true;
@@ -89,7 +93,7 @@ static dv_value gelu(dv_graph *g, dv_value x) {
     return dv_activation(g, x, DVK_ACT_GELU, 0.0f);
 }
 
-/* The block's first step: 1x1, depthwise, a gate for each channel, 1x1. */
+/* The block's first step: 1x1, depthwise, a gate per channel, 1x1. */
 static dv_value local(const cfg *c, dv_graph *g, dv_value x, const char *layer) {
     char name[DV_NAMES_BYTES];
     char weight[DV_NAMES_BYTES];
@@ -145,7 +149,7 @@ static dv_value attend_channels(const cfg *c, dv_graph *g, dv_value x, const cha
     return dv_add(g, 1.0f, conv(g, y, step, "fn.project_out", c->features, 1), 1.0f, x);
 }
 
-/* project_out(gelu(a) * b), a and b the halves of what stands before. */
+/* project_out(gelu(a) * b); a and b are the halves of the preceding result. */
 static dv_value feed_forward(const cfg *c, dv_graph *g, dv_value x, const char *step) {
     char weight[DV_NAMES_BYTES];
     const int64_t wide = dv_dim(g->weights, dv_names_join(weight, step, "fn.project_in.weight"), 0);
@@ -167,7 +171,7 @@ static dv_value block(const cfg *c, dv_graph *g, dv_value x, const char *layer) 
     return x;
 }
 
-/* "Enhanced spatial attention": a gate from a much smaller picture. */
+/* "Enhanced spatial attention": a gate computed from a much smaller picture. */
 static dv_value spatial_gate(const cfg *c, dv_graph *g, dv_value x, const char *esa) {
     static const dv_conv_opts halves = {.valid = true, .stride = 2};
     char name[DV_NAMES_BYTES];
@@ -203,7 +207,7 @@ static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t
         return dv_fail(DAVY_E_UNSUPPORTED, "these weights upscale pictures; they neither encode nor decode");
     }
     dv_value x = dv_input(g, (dv_shape){1, h, w, c->in});
-    x = dv_pad_to(g, x, dv_max(h, SIZE_MIN), dv_max(w, SIZE_MIN), DVK_PAD_REFLECT); /* the gates need so much */
+    x = dv_pad_to(g, x, dv_max(h, SIZE_MIN), dv_max(w, SIZE_MIN), DVK_PAD_REFLECT); /* the gates need this size */
     x = dv_pad_to(g, x, padded(c, h), padded(c, w), DVK_PAD_ZERO);
     const dv_value first = conv(g, x, "input", "", c->features, 3);
     x = first;

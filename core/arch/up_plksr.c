@@ -1,5 +1,5 @@
-/* up_plksr.c - PLKSR and RealPLKSR: blocks that mix channels with small kernels, then replace the first of them by a
- * convolution of up to 17 x 17. docs/arch/up_plksr.md. */
+/* up_plksr.c - PLKSR and RealPLKSR. Blocks mix channels with small kernels, then apply a convolution of up to 17 x
+ * 17 to the first channels. docs/arch/up_plksr.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-enum { GROUPS = 4, RGB = 3 }; /* of RealPLKSR's group norms, which no file says */
+enum { GROUPS = 4, RGB = 3 }; /* groups of RealPLKSR's group norms; the file does not give them */
 #define NORM_EPS       1e-5f
 #define LAYER_NORM_EPS 1e-6f
 
@@ -18,13 +18,13 @@ typedef enum large { LARGE_SQUARE, LARGE_DILATED, LARGE_RECTANGLES } large;
 typedef struct cfg {
     int64_t features, blocks, scale, partial, kernel;
     int32_t mixer[2]; /* kernels of the mixer's two convolutions */
-    int64_t wide;     /* channels between these */
+    int64_t wide;     /* channels between these two */
     large large;
     bool real; /* RealPLKSR: Mish, norms */
     bool layer_norm, gates, samples;
 } cfg;
 
-#define MIXERS "feats.1.channel_mixer|feats.1.channe_mixer" /* the second is how PLKSR spells it */
+#define MIXERS "feats.1.channel_mixer|feats.1.channe_mixer" /* PLKSR's own spelling is the second */
 
 static int32_t match(const dv_probe *probe) {
     const dv_tensors *t = probe->tensors;
@@ -34,7 +34,7 @@ static int32_t match(const dv_probe *probe) {
     return ours ? 10 : 0;
 }
 
-/* Which kind of large kernel; the dilations of the second are not stored, only those of the paper are known. */
+/* The kind of large kernel. Files do not store the dilations of the second kind, so only the paper's are supported. */
 static davy_result large_kernel(const dv_tensors *t, cfg *c) {
     static const char *const first[3] = {"feats.1.lk.conv.weight", "feats.1.lk.convs.0.weight",
                                          "feats.1.lk.mn_conv.weight"};
@@ -42,15 +42,18 @@ static davy_result large_kernel(const dv_tensors *t, cfg *c) {
     c->partial = dv_dim(t, first[c->large], 0);
     c->kernel = dv_dim(t, first[c->large], 2);
     if (c->partial < 1 || c->partial > c->features) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs for %d features", first[c->large], (int)c->partial,
-                       (int)c->features);
+        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs; expected 1 to the %d features", first[c->large],
+                       (int)c->partial, (int)c->features);
     }
     if (c->large == LARGE_DILATED && (c->kernel != 5 || dv_sequence_length(t, "feats.1.lk.convs") != 4)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a sparse large kernel other than four 5 x 5 of dilation 1 to 4");
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "feats.1.lk.convs: a sparse large kernel must be four 5 x 5 convolutions, of dilation 1 to 4");
     }
     if (c->kernel % 2 == 0 || c->kernel < 1 || c->kernel > 63 ||
         (c->large == LARGE_RECTANGLES && c->kernel / 3 % 2 == 0)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a large kernel of %d x %d", (int)c->kernel, (int)c->kernel);
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "feats.1.lk: a large kernel of %d x %d is not supported; its side must be odd and at most 63",
+                       (int)c->kernel, (int)c->kernel);
     }
     return DAVY_OK;
 }
@@ -63,21 +66,24 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->features = dv_dim(t, "feats.0.weight", 0);
     c->blocks = dv_sequence_length(t, "feats") - (c->real ? 3 : 2); /* RealPLKSR has a dropout before the last */
     if (c->blocks < 1 || dv_dim(t, "feats.0.weight", 1) != RGB) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a PLKSR network of %d blocks with %d input channels", (int)c->blocks,
-                       (int)dv_dim(t, "feats.0.weight", 1));
+        return dv_fail(
+            DAVY_E_UNSUPPORTED,
+            "the PLKSR network has %d blocks and %d input channels; at least 1 block and 3 channels are needed",
+            (int)c->blocks, (int)dv_dim(t, "feats.0.weight", 1));
     }
     snprintf(name, sizeof name, "feats.%d.weight", (int)c->blocks + (c->real ? 2 : 1));
     const int64_t last = dv_dim(t, name, 0);
     c->scale = last % RGB == 0 ? dv_square_root(last / RGB) : 0;
     if (c->scale < 1) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs, which is no square times three", name, (int)last);
+        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d outputs; expected a square number times 3", name, (int)last);
     }
     for (int i = 0; i < 2; i++) {
         dv_names_join(name, MIXERS, i == 0 ? ".0.weight" : ".2.weight");
         c->mixer[i] = (int32_t)dv_dim(t, name, 2);
         if (c->mixer[i] != 1 && c->mixer[i] != 3) {
-            return dv_fail(DAVY_E_UNSUPPORTED, "a PLKSR mixer with kernels of %d x %d", (int)c->mixer[i],
-                           (int)c->mixer[i]);
+            return dv_fail(DAVY_E_UNSUPPORTED,
+                           "feats.1: a PLKSR mixer with kernels of %d x %d is not supported; use 1 x 1 or 3 x 3",
+                           (int)c->mixer[i], (int)c->mixer[i]);
         }
     }
     c->wide = dv_dim(t, dv_names_join(name, MIXERS, ".0.weight"), 0);
@@ -102,7 +108,7 @@ static void info(const void *config_, davy_model_info *out) {
     out->size_min = 1;
 }
 
-/* Group norms follow sums of any size. */
+/* Group norms read sums that may be of any size. */
 static bool wide(const void *config_) {
     const cfg *c = config_;
     return c->real && !c->layer_norm;
@@ -141,8 +147,8 @@ static dv_value convolve_largely(const cfg *c, dv_graph *g, dv_value x, int64_t 
     return dv_conv_sum(g, x, label, parts);
 }
 
-/* What the large kernel makes of the first channels stands behind the others instead of in front of them, so that nothing
- * is copied: [first, rest] and [new] are one picture, [rest, new] is a slice of it. */
+/* The large kernel's result is placed behind the other channels, not in front, so that nothing is copied. [first,
+ * rest] and [new] are one picture; [rest, new] is a slice of it. */
 static dv_value block(const cfg *c, dv_graph *g, dv_value input, int64_t index) {
     char name[64];
     dv_value x = input;
@@ -168,7 +174,7 @@ static dv_value block(const cfg *c, dv_graph *g, dv_value input, int64_t index) 
 
 /* ---- DySample ---- */
 
-/* Half of what is stored, any shape. */
+/* Half of the stored values, in any shape. */
 static davy_result derive_half(const dv_tensors *t, const dv_derivation *from, float *dst) {
     const dv_tensor_ref *ref = dv_tensors_find(t, from->name);
     if (ref == NULL) {
@@ -181,7 +187,7 @@ static davy_result derive_half(const dv_tensors *t, const dv_derivation *from, f
     return r;
 }
 
-/* Stored [3, c], wanted [3 groups, c]: each group's channels go into results of their own. */
+/* Stored as [3, c], derived as [3 groups, c]: each group's channels give results of their own. */
 typedef struct apart {
     int64_t groups, channels;
 } apart;
@@ -200,7 +206,7 @@ static davy_result derive_apart(const dv_tensors *t, const dv_derivation *from, 
     return r;
 }
 
-/* The first group gives the bias to all: the weights of a bilinear sample add up to one. */
+/* Only the first group has the bias: the weights of a bilinear sample add up to one. */
 static davy_result derive_apart_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
     const int64_t shape = RGB;
     const int64_t groups = ((const apart *)from->how)->groups;
@@ -213,7 +219,7 @@ static davy_result derive_apart_bias(const dv_tensors *t, const dv_derivation *f
     return r;
 }
 
-/* Where to look: half of offset * sigmoid(scope). */
+/* Sampling offsets: half of offset * sigmoid(scope). */
 static dv_value offsets(dv_graph *g, dv_value z, int64_t count) {
     const int64_t shape[4] = {count, dv_shape_of(g, z).c, 1, 1};
     const dv_tensor_ref *weight = dv_weight_require(g, "to_img.offset", ".weight", 4, shape);
@@ -231,7 +237,8 @@ static dv_value offsets(dv_graph *g, dv_value z, int64_t count) {
     return dv_multiply(g, offset, dv_conv(g, z, "to_img.scope", count, 1, &no_bias), DVK_ACT_SIGMOID);
 }
 
-/* end_conv mixes the samples of a pixel; of each group it can as well mix what is sampled, which are fewer pixels. */
+/* end_conv mixes the samples of a pixel. It may also mix each group before sampling, which is less work on fewer
+ * pixels. */
 static dv_value end_conv(dv_graph *g, dv_value z, int64_t groups) {
     const int64_t channels = dv_shape_of(g, z).c;
     const int64_t stored[4] = {RGB, channels, 1, 1}, shape[4] = {groups * RGB, channels, 1, 1};
@@ -254,8 +261,10 @@ static dv_value sample(const cfg *c, dv_graph *g, dv_value z) {
     const int64_t count = dv_dim(g->weights, "to_img.offset.weight", 0);
     const int64_t groups = count / (2 * square);
     if (groups < 1 || count != 2 * groups * square || RGB * square % groups != 0) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "tensor 'to_img.offset.weight' has %d outputs for x%d",
-                                        (int)count, (int)c->scale));
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_SHAPE,
+                       "tensor 'to_img.offset.weight' has %d outputs, which do not divide into groups for x%d",
+                       (int)count, (int)c->scale));
     }
     const dv_value d = offsets(g, z, count);
     const bool mixes = c->scale > 1;
@@ -275,7 +284,7 @@ static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t
     char name[64];
     snprintf(name, sizeof name, "feats.%d", (int)c->blocks + (c->real ? 2 : 1));
     x = dv_conv(g, x, name, RGB * c->scale * c->scale, 3, NULL);
-    if (c->samples) { /* each channel of the input is added to its s^2 */
+    if (c->samples) { /* each input channel is added to its s^2 results */
         const dv_value repeated = dv_pixel_unshuffle(g, dv_upsample(g, input, c->scale), c->scale);
         x = sample(c, g, dv_add(g, 1.0f, x, 1.0f, repeated));
     } else {

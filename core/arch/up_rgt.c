@@ -1,5 +1,5 @@
-/* up_rgt.c - RGT, the Recursive Generalization Transformer: DAT's attention in oblong windows in turn with attention of all
- * pixels to a picture that has been made small again and again. docs/arch/up_rgt.md. */
+/* up_rgt.c - RGT, the Recursive Generalization Transformer. DAT's attention in oblong windows alternates with
+ * attention of all pixels to a repeatedly reduced picture. docs/arch/up_rgt.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define BLOCK "layers.0.blocks.0."
 
-enum { FACTOR = 4, TIMES = 2 }; /* of one reduction; how often at least */
+enum { FACTOR = 4, TIMES = 2 }; /* factor of one reduction; least number of reductions */
 
 typedef struct cfg {
     dv_window_split split;
@@ -55,8 +55,8 @@ static dv_value local_attention(const cfg *c, dv_graph *g, dv_value x, const cha
                                 c->body.features);
 }
 
-/* How often the picture is made small: twice, thrice from 1024 pixels on, and so on by the longer side; never to nothing,
- * where the reference would fail. */
+/* Number of reductions: two, three if the longer side is at least 1024 pixels, and so on. The picture never shrinks
+ * to nothing, where the reference would fail. */
 static int times_of(dv_shape s) {
     int times = TIMES;
     int64_t longest = 1024;
@@ -67,7 +67,7 @@ static int times_of(dv_shape s) {
     return times;
 }
 
-/* A small picture of fewer channels that stands for all of x. */
+/* A small picture with fewer channels that represents all of x. */
 static dv_value generalised(dv_graph *g, dv_value x, const char *name, int64_t narrow) {
     static const dv_conv_opts step = {.stride = FACTOR, .valid = true};
     char part[DV_NAMES_BYTES];
@@ -81,15 +81,16 @@ static dv_value generalised(dv_graph *g, dv_value x, const char *name, int64_t n
     return dv_activation(g, x, DVK_ACT_GELU, 0.0f);
 }
 
-/* Queries and keys have fewer channels than values: their heads are padded to as many. */
+/* Queries and keys have fewer channels than values; their heads are padded to the same size. */
 static dv_value global_attention(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t head_count) {
     char part[DV_NAMES_BYTES];
     const int64_t narrow = dv_dim(g->weights, dv_names_join(part, name, ".conv.weight"), 0);
     const dv_heads heads = dv_heads_of(g, name, c->body.features, head_count);
     dv_heads thin = dv_heads_of(g, name, narrow, head_count);
     if (thin.dim > heads.padded) {
-        return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' has %d outputs, more than the %d features",
-                                        part, (int)narrow, (int)c->body.features));
+        return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED,
+                                        "tensor '%s' has %d outputs; at most the %d features are supported", part,
+                                        (int)narrow, (int)c->body.features));
     }
     thin.padded = heads.padded;
     const dv_value small = generalised(g, x, name, narrow);
@@ -101,7 +102,7 @@ static dv_value global_attention(const cfg *c, dv_graph *g, dv_value x, const ch
     return dv_linear_from_heads(g, y, dv_names_join(part, name, ".proj"), heads, c->body.features);
 }
 
-/* x + conv(blocks(x)); a block ends with a share of what it began with. */
+/* x + conv(blocks(x)); each block finally adds its input, scaled per channel. */
 static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t index) {
     const cfg *c = config_;
     char name[96];

@@ -1,6 +1,6 @@
 /* up_rrdb.c - RRDBNet: ESRGAN, Real-ESRGAN, BSRGAN/RealSR, ESRGAN+, with pixel unshuffle in front for x2 and x1.
- * Residual blocks of densely connected convolutions at the size of the input, then nearest x2 and a convolution per
- * doubling. Three ways to name the same layers exist. docs/arch/up_rrdb.md. */
+ * Residual blocks of densely connected convolutions at the input's size, then nearest x2 and a convolution per
+ * doubling. Files name the layers in one of three ways. docs/arch/up_rrdb.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ typedef enum dialect { OLD = 0, NEW = 1, BSRGAN = 2 } dialect;
 typedef struct cfg {
     dialect names;
     int64_t features, growth, blocks, doublings, unshuffle;
-    int64_t in, out, scale; /* of the picture, unshuffle counted in */
+    int64_t in, out, scale; /* of the picture; unshuffle is taken into account */
     bool plus;              /* ESRGAN+: the 1x1 side branches */
 } cfg;
 
@@ -27,7 +27,7 @@ enum { NAME_BYTES = 96, MAX_BLOCKS = 512 };
 
 static const char *const block_prefix[] = {[OLD] = "model.1.sub", [NEW] = "body", [BSRGAN] = "RRDB_trunk"};
 
-/* conv 1..5; 0: the side branch of ESRGAN+. */
+/* convolutions 1 to 5; 0: the side branch of ESRGAN+. */
 static const char *dense_name(char out[NAME_BYTES], dialect d, int64_t block, int rdb, int conv) {
     const char *dense = d == NEW ? "rdb" : "RDB";
     if (conv == 0) {
@@ -39,7 +39,8 @@ static const char *dense_name(char out[NAME_BYTES], dialect d, int64_t block, in
     return out;
 }
 
-/* The old layout numbers its layers: 0 first, 1 blocks and trunk, 3u per doubling, HR and last 2 and 4 behind these. */
+/* The old layout numbers its layers: 0 first, 1 blocks and trunk, 3u per doubling; HR and last are 2 and 4 behind
+ * these. */
 static const char *up_name(char out[NAME_BYTES], dialect d, int64_t u) {
     if (d == OLD) {
         snprintf(out, NAME_BYTES, "model.%d", (int)(3 * u));
@@ -97,7 +98,7 @@ static int32_t match(const dv_probe *probe) {
 static davy_result count_layers(const dv_tensors *t, cfg *c) {
     char name[NAME_BYTES + 8];
     c->blocks =
-        dv_sequence_length(t, block_prefix[c->names]) - (c->names == OLD ? 1 : 0); /* the last is the trunk conv */
+        dv_sequence_length(t, block_prefix[c->names]) - (c->names == OLD ? 1 : 0); /* the last one is the trunk conv */
     if (c->blocks < 1 || c->blocks > MAX_BLOCKS) {
         return dv_fail(DAVY_E_SHAPE, "'%s' has %d blocks, expected 1 to %d", block_prefix[c->names], (int)c->blocks,
                        MAX_BLOCKS);
@@ -116,7 +117,9 @@ static davy_result count_layers(const dv_tensors *t, cfg *c) {
         } while (c->doublings < 8 && dv_has(t, name));
         c->doublings--;
     }
-    return c->doublings <= 4 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "an enlargement by 2^%d", (int)c->doublings);
+    return c->doublings <= 4 ? DAVY_OK
+                             : dv_fail(DAVY_E_UNSUPPORTED, "the RRDBNet enlarges by 2^%d; at most 2^4 is supported",
+                                       (int)c->doublings);
 }
 
 static int64_t output_channels(const dv_tensors *t, const cfg *c) {
@@ -132,7 +135,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     char base[NAME_BYTES];
     char name[NAME_BYTES + 8];
     if (!find_dialect(t, &c->names)) {
-        return dv_fail(DAVY_E_ARCH, "these are no RRDBNet weights");
+        return dv_fail(DAVY_E_ARCH, "the weights are not of an RRDBNet");
     }
     const davy_result r = count_layers(t, c);
     if (r < 0) {
@@ -149,12 +152,14 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->in = in / (c->unshuffle * c->unshuffle);
     const int64_t enlarged = (int64_t)1 << c->doublings;
     if (enlarged % c->unshuffle != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "an RRDBNet that makes pictures smaller (x%d after a fold by %d)",
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the RRDBNet makes pictures smaller (x%d after unshuffle by %d), which is not supported",
                        (int)enlarged, (int)c->unshuffle);
     }
     c->scale = enlarged / c->unshuffle;
     if (c->in < 1 || c->in > 4 || c->out < 1 || c->out > 4) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "an RRDBNet with %d input and %d output channels", (int)in, (int)c->out);
+        return dv_fail(DAVY_E_UNSUPPORTED, "the RRDBNet has %d input and %d output channels; 1 to 4 are supported",
+                       (int)in, (int)c->out);
     }
     return DAVY_OK;
 }
@@ -169,7 +174,7 @@ static void info(const void *config_, davy_model_info *out) {
     out->spatial_factor = 1;
     out->scale_num = (int32_t)c->scale;
     out->scale_den = 1;
-    out->size_multiple = 1; /* the network pads and crops itself */
+    out->size_multiple = 1; /* the network pads and crops */
     out->size_min = 1;
 }
 
@@ -179,7 +184,7 @@ static dv_value lrelu(dv_graph *g, dv_value x) {
     return dv_activation(g, x, DVK_ACT_LRELU, LRELU_SLOPE);
 }
 
-/* Each convolution reads the block's input and all results before it; the last one's is a residual. */
+/* Each convolution reads the block's input and all results before it. The last result is a residual. */
 static dv_value dense_block(const cfg *c, dv_graph *g, dv_value x, int64_t block, int rdb) {
     static const dv_conv_opts no_bias = {.no_bias = true};
     char name[NAME_BYTES];

@@ -1,5 +1,5 @@
 /* up_span.c - SPAN, the Swift Parameter-free Attention Network: blocks of three 3x3 convolutions whose output gates
- * itself. Trained as 1x1 -> 3x3 -> 1x1 plus a 1x1 skip, run as the one 3x3 convolution these add up to.
+ * itself. Trained as 1x1 -> 3x3 -> 1x1 plus a 1x1 skip, it runs as the single 3x3 convolution that these add up to.
  * docs/arch/up_span.md. */
 #include "core/arch/arch.h"
 
@@ -21,7 +21,7 @@ static int32_t match(const dv_probe *probe) {
                       dv_has(t, "block_1.c1_r.sk.weight|block_1.c1_r.eval_conv.weight") &&
                       dv_has(t, "conv_2.sk.weight|conv_2.eval_conv.weight") && dv_has(t, "conv_cat.weight") &&
                       dv_has(t, "upsampler.0.weight");
-    return ours && !dv_has(t, "block_1.att_conv.weight") ? 10 : 0; /* with it: SPAN-F3 */
+    return ours && !dv_has(t, "block_1.att_conv.weight") ? 10 : 0; /* with that tensor: SPAN-F3 */
 }
 
 static davy_result config(const dv_probe *probe, void *out) {
@@ -33,11 +33,11 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->normalises = !dv_has(t, "no_norm");
     const int64_t last = dv_dim(t, "upsampler.0.weight", 0);
     if (c->in < 1 || c->in > 4) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a SPAN network with %d input channels", (int)c->in);
+        return dv_fail(DAVY_E_UNSUPPORTED, "the SPAN network has %d input channels; 1 to 4 are supported", (int)c->in);
     }
     if (!dv_scale_and_channels(last, c->in, &c->scale, &c->out)) {
         return dv_fail(DAVY_E_SHAPE,
-                       "tensor 'upsampler.0.weight' has %d outputs, which is no square times a channel count",
+                       "tensor 'upsampler.0.weight' has %d outputs; expected a square number times the channels",
                        (int)last);
     }
     return DAVY_OK;
@@ -57,7 +57,7 @@ static void info(const void *config_, davy_model_info *out) {
     out->size_min = 1;
 }
 
-/* (x - mean) * 255, neither of which is in the file; networks that are not RGB have no mean. */
+/* (x - mean) * 255; the file contains neither number. Networks that are not RGB have no mean. */
 static dv_value normalise(const cfg *c, dv_graph *g, dv_value x) {
     static const float mean[3] = {0.4488f, 0.4371f, 0.4040f};
     float scale[4] = {255.0f, 255.0f, 255.0f, 255.0f};
@@ -68,8 +68,8 @@ static dv_value normalise(const cfg *c, dv_graph *g, dv_value x) {
     return c->normalises ? dv_affine(g, x, scale, shift) : x;
 }
 
-/* h' = (a3 + h) * (sigmoid(a3) - 0.5). *first is the block's first activation, which the tail of the network reads
- * after its SiLU: the reference applies that in place. */
+/* h' = (a3 + h) * (sigmoid(a3) - 0.5). *first is the block's first activation. The network's tail reads it after
+ * its SiLU, since the reference applies that in place. */
 static dv_value block(const cfg *c, dv_graph *g, dv_value h, int index, dv_value *first) {
     char name[64];
     snprintf(name, sizeof name, "block_%d.c1_r", index);

@@ -1,5 +1,5 @@
-/* up_spanf3.c - SPAN-F3, the network of newer AnimeJaNai releases: SPAN's blocks with ReLU, gated by a 1x1 convolution, at
- * half the size of the picture. docs/arch/up_spanf3.md. */
+/* up_spanf3.c - SPAN-F3, the network of newer AnimeJaNai releases: SPAN's blocks with ReLU, gated by a 1x1
+ * convolution, at half the picture's size. docs/arch/up_spanf3.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 typedef struct cfg {
     int64_t features, blocks, channels, unshuffle, shuffle, scale;
-    bool wrapped; /* conv_1 stands behind an unshuffle and is called conv_1.1 */
+    bool wrapped; /* conv_1 follows an unshuffle and is named conv_1.1 */
 } cfg;
 
 static int32_t match(const dv_probe *probe) {
@@ -20,7 +20,7 @@ static int32_t match(const dv_probe *probe) {
     return ours ? 10 : 0;
 }
 
-/* in = channels * unshuffle^2, out = channels * shuffle^2, which pictures of three channels or one can give. */
+/* in = channels * unshuffle^2, out = channels * shuffle^2, for pictures of three channels or one. */
 static bool factors(cfg *c, int64_t in, int64_t out) {
     for (int64_t channels = 3; channels >= 1; channels -= 2) {
         if (in % channels == 0 && out % channels == 0) {
@@ -46,11 +46,12 @@ static davy_result config(const dv_probe *probe, void *out) {
     const int64_t last = dv_dim(t, dv_conv3xc_weight(name, "to_pixel"), 0);
     if (!factors(c, in, last)) {
         return dv_fail(DAVY_E_SHAPE,
-                       "a SPAN-F3 network with %d channels in and %d out, which are no squares times three", (int)in,
-                       (int)last);
+                       "the SPAN-F3 network has %d channels in and %d out; expected square numbers times 3 or 1",
+                       (int)in, (int)last);
     }
     if (c->shuffle % c->unshuffle != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a SPAN-F3 network that makes pictures smaller (x%d after a fold by %d)",
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the SPAN-F3 network makes pictures smaller (x%d after unshuffle by %d), which is not supported",
                        (int)c->shuffle, (int)c->unshuffle);
     }
     c->scale = c->shuffle / c->unshuffle;
@@ -71,7 +72,7 @@ static void info(const void *config_, davy_model_info *out) {
     out->spatial_factor = 1;
     out->scale_num = (int32_t)c->scale;
     out->scale_den = 1;
-    out->size_multiple = 1; /* the network pads and crops itself */
+    out->size_multiple = 1; /* the network pads and crops */
     out->size_min = 1;
 }
 

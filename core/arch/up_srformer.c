@@ -1,5 +1,5 @@
-/* up_srformer.c - SRFormer: SwinIR's groups with permuted attention, in which four pixels of a window are one key, and a
- * depthwise convolution in the MLP; classical, lightweight and real-world networks. docs/arch/up_srformer.md. */
+/* up_srformer.c - SRFormer: SwinIR's groups with permuted attention, where four pixels of a window are one key, and
+ * a depthwise convolution in the MLP. Classical, lightweight and real-world networks. docs/arch/up_srformer.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -34,9 +34,10 @@ static davy_result config(const dv_probe *probe, void *out) {
     davy_result r = dv_body_find(t, "SRFormer", &c->body);
     r = r < 0 ? r : dv_window_require(t, BLOCKS "0." TABLE, &c->permuted);
     if (r == DAVY_OK && c->body.features % 4 != 0) {
-        r = dv_fail(DAVY_E_UNSUPPORTED, "an SRFormer network with %d features", (int)c->body.features);
+        r = dv_fail(DAVY_E_UNSUPPORTED, "the SRFormer network has %d features; a multiple of 4 is needed",
+                    (int)c->body.features);
     }
-    /* A file that keeps what belongs to a window has masks, unless it was trained on pictures of a window's size. */
+    /* A file with window buffers also has masks, unless the network was trained on pictures of a window's size. */
     c->shifts = dv_has(t, BLOCKS "1.attn_mask") || !dv_has(t, BLOCKS "0.attn.aligned_relative_position_index");
     c->body.multiple = 2 * c->permuted;
     return r < 0 ? r : dv_body_groups(t, "SRFormer", &names, &c->body);
@@ -50,9 +51,10 @@ static void info(const void *config_, davy_model_info *out) {
     dv_body_info(&c->body, out);
 }
 
-/* A key or a value of C channels is four pixels of C/4, side by side; so one picture of queries is four of half the size,
- * that attend to the same keys. An odd shift is one of the folded pixels and one of the whole ones more, and the queries of
- * the first rows (or columns) of folded pixels end their region one pixel later than the keys do. */
+/* A key or value of C channels is four pixels of C/4 channels side by side. So a picture of queries becomes four
+ * pictures of half the size that attend to the same keys. An odd shift is a number of folded pixels minus one whole
+ * pixel. Then the queries in the first rows (or columns) of folded pixels end their region one pixel later than the
+ * keys. */
 static dv_value attention(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t head_count, int64_t shift) {
     char part[DV_NAMES_BYTES];
     const int64_t before = shift % 2;

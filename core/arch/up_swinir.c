@@ -1,5 +1,6 @@
-/* up_swinir.c - SwinIR: groups of transformer blocks whose attention stays in windows, every second block's windows
- * shifted by half a one; classical, lightweight, real-world and x1 (denoising, JPEG) networks. docs/arch/up_swinir.md. */
+/* up_swinir.c - SwinIR: groups of transformer blocks with attention in windows; every second block's windows are
+ * shifted by half a window. Classical, lightweight, real-world and x1 (denoising, JPEG) networks.
+ * docs/arch/up_swinir.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* up_waifu2x.c - waifu2x's CUNet (denoising at the size of the picture) and UpConv7 (x2). Its UpCUNet is up_cugan.c.
+/* up_waifu2x.c - waifu2x's CUNet (denoising at the picture's size) and UpConv7 (x2). up_cugan.c has its UpCUNet.
  * docs/arch/up_waifu2x.md. */
 #include "core/arch/arch.h"
 
@@ -36,7 +36,8 @@ static davy_result config(const dv_probe *probe, void *out) {
     const int64_t given =
         c->cunet ? dv_dim(t, "unet2.conv_bottom.weight", 0) : dv_dim(t, "net.12.weight", 1); /* [in, out, 4, 4] */
     if ((c->channels != 1 && c->channels != 3) || c->channels != given) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a waifu2x network with %d channels in and %d out", (int)c->channels,
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the waifu2x network has %d channels in and %d out; both must be 1 or both 3", (int)c->channels,
                        (int)given);
     }
     return DAVY_OK;
@@ -51,7 +52,7 @@ static void info(const void *config_, davy_model_info *out) {
     out->spatial_factor = 1;
     out->scale_num = c->cunet ? 1 : 2;
     out->scale_den = 1;
-    out->size_multiple = 1; /* the network pads and crops itself */
+    out->size_multiple = 1; /* the network pads and crops */
     out->size_min = 1;
 }
 

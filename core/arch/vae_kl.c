@@ -1,6 +1,6 @@
-/* vae_kl.c - AutoencoderKL, the image autoencoder of Stable Diffusion 1, 2, XL, 3, of FLUX.1 and FLUX.2 and of the x4
- * upscaler, under the original (ldm) and the diffusers names. All of these are one network with other widths; what
- * tells them apart is the scale of their latents, which the weights do not say. docs/arch/vae_kl.md. */
+/* vae_kl.c - AutoencoderKL, the image autoencoder of Stable Diffusion 1, 2, XL and 3, of FLUX.1 and FLUX.2, and of
+ * the x4 upscaler. It supports the original (ldm) and the diffusers names. All are one network with different
+ * widths. They differ in the scale of their latents, which the weights do not contain. docs/arch/vae_kl.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct half {
     bool there;
     int64_t levels, resnets;
     int64_t width[MAX_LEVELS]; /* by level, 0 at full size */
-    int64_t picture, latent;   /* channels at its two ends; of the encoder's end: moments, 2z */
+    int64_t picture, latent;   /* channels at both ends; the encoder's latent end has moments, 2z */
     bool quant;                /* a 1x1 convolution at the latent end */
 } half;
 
@@ -32,7 +32,7 @@ typedef struct cfg {
 /* ---- families ---- */
 
 typedef struct family {
-    const char *key; /* meta "checkpoint" of a full checkpoint */
+    const char *key; /* value of meta key "checkpoint" of a full checkpoint */
     const char *name;
     int64_t z;
     float scale, shift;
@@ -44,7 +44,7 @@ static const family families[] = {
     {"flux", "FLUX.1", 16, 0.3611f, 0.1159f},
 };
 
-/* Parts of file names, lower case; the first that occurs and fits z decides. */
+/* Parts of file names, in lower case. The first one that occurs and fits z decides. */
 static const struct {
     const char *part, *key;
 } file_names[] = {
@@ -56,7 +56,7 @@ static const struct {
     {"v2-1", "sd2"},
 };
 
-/* Published files, known whatever they are called. */
+/* Published files, recognised under any name. */
 static const struct {
     uint64_t bytes;
     const char *sha256, *key;
@@ -66,7 +66,7 @@ static const struct {
     {334641190, "735e4c3a447a3255760d7f86845f09f937809baa529c17370d83e4c3758f3c75", "sd1"},
 };
 
-static bool contains(const char *text, const char *part) { /* ASCII case of text ignored */
+static bool contains(const char *text, const char *part) { /* ignores ASCII case of text */
     for (; *text != '\0'; text++) {
         if (dv_starts_with(text, part)) {
             return true;
@@ -86,7 +86,7 @@ static void take_family(cfg *c, const char *key) {
     }
 }
 
-/* Names a configuration's numbers where they are a family's. */
+/* The family with these numbers of a configuration; NULL: none. */
 static const char *name_of_scale(int64_t z, double scale) {
     for (size_t i = 0; i < DV_ARRAY_LEN(families); i++) {
         const double difference = scale - (double)families[i].scale;
@@ -97,7 +97,7 @@ static const char *name_of_scale(int64_t z, double scale) {
     return NULL;
 }
 
-/* config.json, when it is about an autoencoder at all: folders hold configurations of other parts too. */
+/* Reads config.json if it describes an autoencoder; folders also hold configurations of other parts. */
 static bool take_config(cfg *c, const dv_json *config) {
     double scale = 0.0;
     double shift = 0.0;
@@ -105,7 +105,7 @@ static bool take_config(cfg *c, const dv_json *config) {
         return false;
     }
     if (dv_json_is_array(dv_json_get(config, "latents_mean"))) {
-        c->family = "normalised per channel"; /* Playground 2.5: one factor does not describe it */
+        c->family = "normalised per channel"; /* Playground 2.5: a single factor does not describe it */
         return true;
     }
     dv_json_double(dv_json_get(config, "shift_factor"), &shift);
@@ -115,24 +115,24 @@ static bool take_config(cfg *c, const dv_json *config) {
     return true;
 }
 
-/* FLUX.1's goes by two letters, which many another name ends in ("vae.safetensors"). */
+/* FLUX.1's file is named by two letters, in which other names end as well ("vae.safetensors"). */
 static bool is_ae(const char *file_name) {
     return dv_starts_with(file_name, "ae.safetensors") || dv_starts_with(file_name, "ae.sft");
 }
 
-/* A configuration of diffusers' that does not say what is its default: all of SD 1's and some of SD 2's. */
+/* A diffusers configuration without a scale has the default one: all of SD 1's and some of SD 2's. */
 static bool is_default(const cfg *c, const dv_json *config) {
     const char *class_name = config != NULL ? dv_json_string(dv_json_get(config, "_class_name")) : NULL;
     return c->z == 4 && class_name != NULL && strcmp(class_name, "AutoencoderKL") == 0;
 }
 
-/* Shapes that leave no doubt, the configuration, siblings in a checkpoint, the file's name; last, as it takes a second,
- * what is in the file. */
+/* Looks at unambiguous shapes, the configuration, siblings in a checkpoint, then the file's name. A hash of the
+ * file comes last, since it takes a second. */
 static void find_family(cfg *c, const dv_probe *probe) {
     const dv_tensors *t = probe->tensors;
     const int64_t levels = c->decoder.there ? c->decoder.levels : c->encoder.levels;
     if (dv_has(t, "bn.running_mean")) {
-        c->family = "FLUX.2"; /* its latents are folded and normalised with bn; raw ones need neither */
+        c->family = "FLUX.2"; /* its latents are folded and normalised with bn; raw latents need neither */
         return;
     }
     if (take_config(c, probe->config)) {
@@ -165,7 +165,7 @@ static void find_family(cfg *c, const dv_probe *probe) {
 
 /* ---- names ---- */
 
-/* Level 0 is the full size in both; diffusers counts the decoder's from the other end. */
+/* Level 0 has the full size in both halves; diffusers counts the decoder's levels from the other end. */
 static const char *resnet_names(char out[NAME_BYTES], const half *s, bool encoder, int64_t level, int64_t index) {
     const int d = (int)(encoder ? level : s->levels - 1 - level);
     if (encoder) {
@@ -200,7 +200,7 @@ static int32_t match(const dv_probe *probe) {
         dv_dim(t, "encoder.down.0.block.0.conv1.weight|encoder.down_blocks.0.resnets.0.conv1.weight", 3) == 3;
     const bool decoder =
         dv_dim(t, "decoder.up.0.block.0.conv1.weight|decoder.up_blocks.0.resnets.0.conv1.weight", 3) == 3;
-    /* Relatives that share these names: SeedVR2, SVD, HunyuanImage (64 channels), VQ models, anything 3-D. */
+    /* Related networks with these names: SeedVR2, SVD, HunyuanImage (64 channels), VQ models, any 3-D network. */
     const bool relative =
         dv_has(t, "decoder.up_blocks.2.upsamplers.0.upscale_conv.weight|decoder.mid.block_1.mix_factor|"
                   "quantize.embedding.weight|decoder.mid.block_1.time_stack.in_layers.0.weight") ||
@@ -209,7 +209,7 @@ static int32_t match(const dv_probe *probe) {
     return (encoder || decoder) && !relative ? 10 : 0;
 }
 
-/* Under ldm's names (.attn.) or diffusers' (.attentions.); the middle is no level. */
+/* Under ldm's names (.attn.) or diffusers' (.attentions.). The middle is not a level. */
 static bool levels_attend(const dv_tensors *t, bool encoder) {
     bool found = false;
     for (int64_t i = 0; i < t->count && !found; i++) {
@@ -236,11 +236,14 @@ static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
     for (int64_t i = 0; i < s->levels; i++) {
         s->width[i] = dv_dim(t, dv_names_join(full, resnet_names(names, s, encoder, i, 0), ".conv1.weight"), 0);
         if (s->width[i] < 1 || s->resnets < 1) {
-            return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d", side, (int)i);
+            return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d; the file may be incomplete", side,
+                           (int)i);
         }
     }
     if (levels_attend(t, encoder)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "the %s has attention inside its levels (a kl-f16 or f32 network)", side);
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the %s has attention inside its levels (a kl-f16 or kl-f32 network), which is not supported",
+                       side);
     }
     return DAVY_OK;
 }
@@ -271,17 +274,21 @@ static davy_result check_halves(const cfg *c) {
     const half *e = &c->encoder;
     const half *d = &c->decoder;
     if (!e->there && !d->there) {
-        return dv_fail(DAVY_E_TENSOR, "neither encoder.conv_in and conv_out nor decoder.conv_in and conv_out are here");
+        return dv_fail(DAVY_E_TENSOR,
+                       "tensors encoder.conv_in and conv_out are missing, and so are decoder.conv_in and conv_out");
     }
     if (e->there && (e->latent % 2 != 0 || e->latent < 2)) {
-        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d channels, which are no means and variances", (int)e->latent);
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder has %d output channels; expected an even number, for means and variances",
+                       (int)e->latent);
     }
     if (e->there && d->there && (e->latent != 2 * d->latent || e->levels != d->levels)) {
-        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d latent channels on %d levels, the decoder takes %d on %d",
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder has %d latent channels and %d levels, the decoder %d and %d; both must be equal",
                        (int)(e->latent / 2), (int)e->levels, (int)d->latent, (int)d->levels);
     }
     if ((e->there && e->picture != 3) || (d->there && d->picture != 3)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "an autoencoder of pictures with %d channels",
+        return dv_fail(DAVY_E_UNSUPPORTED, "the autoencoder's pictures have %d channels; only 3 are supported",
                        (int)(e->there ? e->picture : d->picture));
     }
     return DAVY_OK;
@@ -302,7 +309,7 @@ static davy_result config(const dv_probe *probe, void *out) {
         c->groups = groups;
     }
     if (dv_json_string(act) != NULL && strcmp(dv_json_string(act), "silu") != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "config.json: act_fn is '%s', only silu is supported", dv_json_string(act));
+        return dv_fail(DAVY_E_UNSUPPORTED, "config.json: act_fn is '%s'; only silu is supported", dv_json_string(act));
     }
     find_family(c, probe);
     return DAVY_OK;

@@ -1,5 +1,5 @@
-/* vae_seedvr2.c - the video autoencoder of SeedVR2: AutoencoderKL with convolutions that see two frames back, which makes
- * four frames of one latent. Group norms and attention see one frame at a time. docs/arch/vae_seedvr2.md. */
+/* vae_seedvr2.c - the video autoencoder of SeedVR2: AutoencoderKL with convolutions that read two earlier frames.
+ * Four frames become one latent. Group norms and attention work on one frame at a time. docs/arch/vae_seedvr2.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -19,14 +19,14 @@ static const dv_conv3d_opts point = {.frames = 1, .k = 1}; /* 1 x 1 x 1 */
 typedef struct half {
     bool there;
     int64_t levels, resnets;
-    int64_t width[MAX_LEVELS]; /* in the order they are run in */
-    int64_t times[MAX_LEVELS]; /* by how much time shrinks or grows after the level; the last level's is unused */
-    int64_t picture, latent;   /* channels at its two ends; of the encoder's end: moments, 2z */
+    int64_t width[MAX_LEVELS]; /* in execution order */
+    int64_t times[MAX_LEVELS]; /* factor by which time shrinks or grows after the level; the last level's is unused */
+    int64_t picture, latent;   /* channels at both ends; the encoder's latent end has moments, 2z */
 } half;
 
 typedef struct cfg {
     half encoder, decoder;
-    int64_t z, times; /* frames a latent */
+    int64_t z, times; /* frames per latent */
 } cfg;
 
 /* ---- detection and configuration ---- */
@@ -44,7 +44,7 @@ static const char *level_name(char out[NAME_BYTES], bool encoder, int64_t level,
     return out;
 }
 
-/* How a level ends: 1 or 2, 0 where there is no such thing. */
+/* Factor in time at the end of a level: 1 or 2; 0: the level ends in neither. */
 static int64_t times_of(const dv_tensors *t, bool encoder, int64_t level, int64_t width) {
     char name[NAME_BYTES];
     if (encoder) {
@@ -68,10 +68,11 @@ static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
         s->width[i] = dv_dim(t, level_name(name, encoder, i, "resnets.0.conv1.weight"), 0);
         s->times[i] = i + 1 < s->levels ? times_of(t, encoder, i, s->width[i]) : 1;
         if (s->width[i] < 1 || s->resnets < 1) {
-            return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d", side, (int)i);
+            return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d; the file may be incomplete", side,
+                           (int)i);
         }
         if (s->times[i] < 1) {
-            return dv_fail(DAVY_E_SHAPE, "the %s's level %d ends in no %s of one or two frames", side, (int)i,
+            return dv_fail(DAVY_E_SHAPE, "the %s's level %d does not end in a %s of one or two frames", side, (int)i,
                            encoder ? "downsampler" : "upsampler");
         }
     }
@@ -115,24 +116,29 @@ static davy_result config(const dv_probe *probe, void *out) {
         return r;
     }
     if (!e->there && !d->there) {
-        return dv_fail(DAVY_E_TENSOR, "neither encoder.conv_in and conv_out nor decoder.conv_in and conv_out are here");
+        return dv_fail(DAVY_E_TENSOR,
+                       "tensors encoder.conv_in and conv_out are missing, and so are decoder.conv_in and conv_out");
     }
     if (e->there && (e->latent % 2 != 0 || e->latent < 2)) {
-        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d channels, which are no means and variances", (int)e->latent);
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder has %d output channels; expected an even number, for means and variances",
+                       (int)e->latent);
     }
     if (e->there && d->there &&
         (e->latent != 2 * d->latent || e->levels != d->levels || frames_of(e) != frames_of(d))) {
-        return dv_fail(
-            DAVY_E_SHAPE,
-            "the encoder makes %d latent channels of %d frames on %d levels, the decoder takes %d for %d on %d",
-            (int)(e->latent / 2), (int)frames_of(e), (int)e->levels, (int)d->latent, (int)frames_of(d), (int)d->levels);
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder has %d latent channels, %d frames per latent and %d levels, the decoder %d, %d and "
+                       "%d; all must be equal",
+                       (int)(e->latent / 2), (int)frames_of(e), (int)e->levels, (int)d->latent, (int)frames_of(d),
+                       (int)d->levels);
     }
     if ((e->there && e->picture != 3) || (d->there && d->picture != 3)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "an autoencoder of pictures with %d channels",
+        return dv_fail(DAVY_E_UNSUPPORTED, "the autoencoder's pictures have %d channels; only 3 are supported",
                        (int)(e->there ? e->picture : d->picture));
     }
     if (dv_has(t, "quant_conv.weight|post_quant_conv.weight")) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a video autoencoder with a quant_conv, which SeedVR2's is not");
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the video autoencoder has a quant_conv; SeedVR2's has none, so it is not supported");
     }
     c->z = d->there ? d->latent : e->latent / 2;
     c->times = frames_of(d->there ? d : e);

@@ -1,7 +1,7 @@
 /* vae_tae.c - the TAESD family of tiny autoencoders: taesd, taesdxl, taesd3, taef1 (8x), taef2 (8x, with pooled
- * blocks), taesana (32x). Chains of 3x3 convolutions and residual blocks, written down here as one letter a layer
- * because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's own
- * (scaled). docs/arch/vae_tae.md. */
+ * blocks), taesana (32x). They are chains of 3x3 convolutions and residual blocks. Here a chain is a string with
+ * one letter per layer, since the files name layers by their place in the chain. Pictures are [0,1]; latents are
+ * the diffusion model's own (scaled). docs/arch/vae_tae.md. */
 #include "core/arch/arch.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ enum { MAX_PREFIX = 32, NAME_BYTES = 96, POOL_GROUPS = 4 };
 typedef struct half {
     bool there;
     char prefix[MAX_PREFIX]; /* "", "encoder.", "taesd_decoder.", "decoder.layers." */
-    int32_t offset;          /* what to subtract from the place in the chain to get the index in the name */
+    int32_t offset;          /* index in the name = place in the chain - offset */
     bool large;              /* 32x */
     int64_t latent;
 } half;
@@ -51,7 +51,7 @@ static const char *chain_of(const half *s, bool encoder) {
     return encoder ? s->large ? encoder_32x : encoder_8x : s->large ? decoder_32x : decoder_8x;
 }
 
-/* A half is recognised by its first block and by its last convolution, whose place tells 8x from 32x. */
+/* A half is recognised by its first block and its last convolution, whose place distinguishes 8x from 32x. */
 static bool find_half(const dv_tensors *t, const char *prefix, int32_t offset, bool encoder, half *s) {
     half found = {.there = true, .offset = offset};
     snprintf(found.prefix, sizeof found.prefix, "%s", prefix);
@@ -61,7 +61,7 @@ static bool find_half(const dv_tensors *t, const char *prefix, int32_t offset, b
         const int first = (int)strcspn(chain, "cs");
         const int block = (int)strcspn(chain, "b");
         const int last = (int)strlen(chain) - 1;
-        /* The next place must be free, or the chain is a longer one. */
+        /* The next place must be free; otherwise the chain is longer. */
         if (has_layer(t, &found, first, ".weight") && has_layer(t, &found, block, ".conv.0.weight") &&
             has_layer(t, &found, block, ".conv.4.weight") && has_layer(t, &found, last, ".bias") &&
             !has_layer(t, &found, last + 1, ".bias") && !has_layer(t, &found, last + 1, ".conv.0.weight")) {
@@ -80,7 +80,7 @@ static void find_halves(const dv_tensors *t, cfg *c) {
         const char *encoder, *decoder;
         int32_t decoder_offset;
     } layouts[] = {
-        {"encoder.layers.", "decoder.layers.", 1}, /* diffusers: the clamp has no place of its own */
+        {"encoder.layers.", "decoder.layers.", 1}, /* diffusers does not count the clamp as a layer */
         {"taesd_encoder.", "taesd_decoder.", 0},
         {"encoder.", "decoder.", 0},
     };
@@ -98,7 +98,9 @@ static int32_t match(const dv_probe *probe) {
     memset(&c, 0, sizeof c);
     find_halves(probe->tensors, &c);
     return (c.encoder.there || c.decoder.there) && !dv_has(probe->tensors, "decoder.22.bias") ? 10
-                                                                                              : 0; /* TAEHV has it */
+                                                                                              /* TAEHV has that
+                                                                                               * tensor */
+                                                                                              : 0;
 }
 
 static davy_result config(const dv_probe *probe, void *out) {
@@ -106,7 +108,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     cfg *c = out;
     find_halves(t, c);
     if (!c->encoder.there && !c->decoder.there) {
-        return dv_fail(DAVY_E_ARCH, "these are no weights of a tiny autoencoder");
+        return dv_fail(DAVY_E_ARCH, "the weights are not of a tiny autoencoder");
     }
     char name[NAME_BYTES];
     c->in = c->encoder.there ? dv_dim(t, layer_name(name, &c->encoder, 0, ".weight"), 1) : 3;
@@ -115,12 +117,13 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->pooled = dv_any_contains(t, ".pool.0.");
     if (c->encoder.there && c->decoder.there &&
         (c->encoder.latent != c->decoder.latent || c->encoder.large != c->decoder.large)) {
-        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d latent channels (%s), the decoder takes %d (%s)",
+        return dv_fail(DAVY_E_SHAPE, "the encoder has %d latent channels (%s), the decoder %d (%s); both must be equal",
                        (int)c->encoder.latent, c->encoder.large ? "32x" : "8x", (int)c->decoder.latent,
                        c->decoder.large ? "32x" : "8x");
     }
     if (c->in != 3 || c->out != 3) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a tiny autoencoder of pictures with %d and %d channels", (int)c->in,
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the tiny autoencoder's pictures have %d and %d channels; only 3 are supported", (int)c->in,
                        (int)c->out);
     }
     return DAVY_OK;
@@ -138,7 +141,7 @@ static void info(const void *config_, davy_model_info *out) {
     dv_autoencoder_info(&a, "", out);
     snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s", (int)a.factor, (int)a.z,
              c->pooled ? ", pooled blocks" : "", dv_autoencoder_part(&a));
-    out->latent_scale = 1.0f; /* its latents are the scaled ones already */
+    out->latent_scale = 1.0f; /* its latents are scaled already */
     out->latent_shift = 0.0f;
 }
 
@@ -148,7 +151,7 @@ static dv_value relu(dv_graph *g, dv_value x) {
     return dv_activation(g, x, DVK_ACT_RELU, 0.0f);
 }
 
-/* taef2: x + W3 relu(norm(W0 x)), both 1x1, in front of the block proper. */
+/* taef2: x + W3 relu(norm(W0 x)), both 1x1, in front of the block itself. */
 static dv_value pool(dv_graph *g, const half *s, int place, dv_value x) {
     static const dv_conv_opts no_bias = {.no_bias = true};
     char name[NAME_BYTES];

@@ -1,7 +1,7 @@
-/* vae_taehv.c - the TAEHV family of tiny video autoencoders: taehv, taew2_1, taew2_2, taehv1_5, taeltx_2 and their "super"
- * decoders, taeh3, lighttae. Chains of convolutions and blocks that also see the frame before, written down as one letter a
- * layer because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's
- * own. docs/arch/vae_taehv.md. */
+/* vae_taehv.c - the TAEHV family of tiny video autoencoders: taehv, taew2_1, taew2_2, taehv1_5, taeltx_2 and their
+ * "super" decoders, taeh3, lighttae. They are chains of convolutions and of blocks that also read the previous
+ * frame. Here a chain is a string with one letter per layer, since the files name layers by their place in the
+ * chain. Pictures are [0,1]; latents are the diffusion model's own. docs/arch/vae_taehv.md. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,12 +15,15 @@
 
 /* ---- pieces ---- */
 
-/* Clips that are encoded in pieces, each as if it were a clip by itself, with blank frames ahead that make its first frame the last one of a latent. Of a clip's last piece only the first latents count, so that a clip begins with as much and goes on with whole pieces. Graphs are of a slice: one that continues a clip begins behind what counts of a last piece. */
+/* Some clips are encoded in pieces, each as if it were a clip of its own. Blank frames before a piece make its
+ * first frame the last one of a latent. Of a clip's last piece only the first latents count. So a clip begins with
+ * that many latents and continues with whole pieces. Graphs are of a slice: one that continues a clip begins behind
+ * the part of a last piece that counts. */
 
 typedef struct clip_pieces {
-    int64_t frames; /* of a piece; 0: clips are not cut */
-    int64_t times;  /* frames of a latent */
-    int64_t last;   /* latents that count of a clip's last piece */
+    int64_t frames; /* per piece; 0: clips are not cut */
+    int64_t times;  /* frames per latent */
+    int64_t last;   /* latents of a clip's last piece that count */
 } clip_pieces;
 
 static int64_t latents_of(const clip_pieces *p) {
@@ -37,23 +40,23 @@ static void clip_pieces_clip(const clip_pieces *p, dv_stage stage, dv_clip_rule 
     *out = stage == DV_STAGE_ENCODE
                ? (dv_clip_rule){.first = frames, .step = p->frames, .first_out = p->last, .step_out = step}
                : (dv_clip_rule){.first = p->last, .step = step, .first_out = frames, .step_out = p->frames};
-    out->spare = out->step - out->first; /* the rest of a last piece counts for nothing */
+    out->spare = out->step - out->first; /* the rest of a last piece does not count */
 }
 
-/* Whether a slice's frames, or latents, are as many as the rule has; a picture by itself always is. */
+/* Whether the number of a slice's frames, or latents, obeys the rule; a single picture always does. */
 static davy_result clip_pieces_check(const clip_pieces *p, dv_stage stage, const dv_graph *g) {
     dv_clip_rule rule;
     clip_pieces_clip(p, stage, &rule);
     const bool alone = g->pictures == 1 && !g->continues && !g->keeps;
     const int64_t least = g->continues ? rule.step : rule.first;
     if (!alone && (g->pictures < least || (g->pictures - least) % rule.step != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "%d %s of a clip in pieces; %d and a multiple of %d more are possible",
+        return dv_fail(DAVY_E_SHAPE, "%d %s are not possible for a clip in pieces; use %d plus a multiple of %d",
                        (int)g->pictures, stage == DV_STAGE_ENCODE ? "frames" : "latents", (int)least, (int)rule.step);
     }
     return DAVY_OK;
 }
 
-/* Where the first piece behind frame `at` begins. */
+/* The first frame of the next piece after frame `at`. */
 static int64_t next_piece(const clip_pieces *p, const dv_graph *g, int64_t each, int64_t at) {
     const int64_t piece = latents_of(p) * each;
     const int64_t offset = g->continues ? p->last * each : 0;
@@ -70,10 +73,10 @@ static dv_value blank(dv_graph *g, dv_value x, int64_t at) {
     return dv_add(g, 0.0f, frame, 0.0f, frame);
 }
 
-/* A slice's frames with the blank ones. */
+/* A slice's frames with the blank ones inserted. */
 static dv_value clip_pieces_begin(const clip_pieces *p, dv_graph *g, dv_value x) {
     const int64_t frames = dv_shape_of(g, x).n;
-    const int64_t rest = (latents_of(p) - p->last) * p->times; /* of a piece that has begun */
+    const int64_t rest = (latents_of(p) - p->last) * p->times; /* frames of a piece that the slice before has begun */
     dv_value out = DV_NO_VALUE;
     for (int64_t at = 0, next; at < frames; at = next) {
         const bool begins = at > 0 || !g->continues;
@@ -86,8 +89,8 @@ static dv_value clip_pieces_begin(const clip_pieces *p, dv_graph *g, dv_value x)
     return out;
 }
 
-/* Around what remembers the frame before, of `each` frames for every latent: a frame of zeros goes in front of every
- * piece that begins inside the slice, and what comes of it is left out again. frames: without them. */
+/* For a layer that reads the previous frame, with `each` frames per latent. A frame of zeros is inserted before
+ * every piece that begins inside the slice; clip_pieces_recollect removes its result. `frames` excludes the zeros. */
 static dv_value clip_pieces_forget(const clip_pieces *p, dv_graph *g, dv_value x, int64_t each) {
     const int64_t frames = dv_shape_of(g, x).n;
     dv_value out = DV_NO_VALUE;
@@ -109,7 +112,7 @@ static dv_value clip_pieces_recollect(const clip_pieces *p, dv_graph *g, dv_valu
     return out;
 }
 
-/* What is decoded, without the frames that come of blank ones. */
+/* The decoded frames without the results of blank ones. */
 static dv_value clip_pieces_shown(const clip_pieces *p, dv_graph *g, dv_value x) {
     const int64_t frames = dv_shape_of(g, x).n;
     dv_value out = DV_NO_VALUE;
@@ -121,8 +124,9 @@ static dv_value clip_pieces_shown(const clip_pieces *p, dv_graph *g, dv_value x)
     return out;
 }
 
-/* l: 3 tanh(x/3)   c: conv   n: conv without bias   d: that with stride 2   o: 1x1 conv without bias   r: ReLU
- * m, s: blocks of memory, small and super   p: frames to one   g: one to frames   u: nearest x2   x: pixel shuffle by 2 */
+/* l: 3 tanh(x/3)   c: conv   n: conv without bias   d: n with stride 2   o: 1x1 conv without bias   r: ReLU
+ * m, s: blocks of memory, small and super   p: frames to one   g: one to frames   u: nearest x2   x: pixel shuffle
+ * by 2 */
 static const char encoder_chain[] = "crpdmmmpdmmmpdmmmc";
 static const char decoder_chain[] = "lcrmmmugnmmmugnmmmugnrc";
 static const char super_chain[] = "ossscrxgssscrxgssscrxgc";
@@ -132,7 +136,7 @@ enum { NAME_BYTES = 64, MOST_TIMES = 4 };
 typedef struct cfg {
     bool encodes, decodes, super, leaky;
     int64_t z, patch;
-    int64_t shrink, grow; /* frames of one latent, of either half */
+    int64_t shrink, grow; /* frames per latent, in the encoder and in the decoder */
     clip_pieces pieces;   /* MiniMax H3's */
 } cfg;
 
@@ -162,7 +166,7 @@ static int32_t match(const dv_probe *probe) {
     return decoder || (has_encoder(t) && dv_has(t, "encoder.7.conv.weight")) ? 20 : 0;
 }
 
-/* How many frames become one, or one becomes, over a chain. */
+/* Number of frames that a chain reduces to one, or expands one to. */
 static davy_result find_times(const dv_tensors *t, const cfg *c, bool encoder, int64_t *out) {
     const char *chain = chain_of(c, encoder);
     *out = 1;
@@ -172,7 +176,7 @@ static davy_result find_times(const dv_tensors *t, const cfg *c, bool encoder, i
             const int64_t one = layer_dim(t, encoder, place, ".conv.weight", encoder ? 0 : 1);
             if (one < 1 || many % one != 0 || many / one > MOST_TIMES) {
                 char name[NAME_BYTES];
-                return dv_fail(DAVY_E_SHAPE, "tensor '%s' is missing, or makes no whole number of frames of one",
+                return dv_fail(DAVY_E_SHAPE, "tensor '%s' is missing, or its channels are no whole number of frames",
                                layer_name(name, encoder, place, ".conv.weight"));
             }
             *out *= many / one;
@@ -181,7 +185,7 @@ static davy_result find_times(const dv_tensors *t, const cfg *c, bool encoder, i
     return DAVY_OK;
 }
 
-static bool contains(const char *text, const char *part) { /* ASCII case of text ignored */
+static bool contains(const char *text, const char *part) { /* ignores ASCII case of text */
     for (; *text != '\0'; text++) {
         if (dv_starts_with(text, part)) {
             return true;
@@ -190,12 +194,12 @@ static bool contains(const char *text, const char *part) { /* ASCII case of text
     return false;
 }
 
-/* The one family with another activation says so in its name only. */
+/* Only the file's name identifies the one family with another activation. */
 static davy_result find_activation(const dv_probe *probe, cfg *c) {
     const dv_json *given = probe->config != NULL ? dv_json_get(probe->config, "act_fn") : NULL;
     const char *act = given != NULL ? dv_json_string(given) : NULL;
     if (act != NULL && strcmp(act, "relu") != 0 && strcmp(act, "leaky_relu") != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "config.json: act_fn is '%s', relu and leaky_relu are supported", act);
+        return dv_fail(DAVY_E_UNSUPPORTED, "config.json: act_fn is '%s'; only relu and leaky_relu are supported", act);
     }
     c->leaky = act != NULL ? strcmp(act, "leaky_relu") == 0
                            : c->z == 32 && c->patch == 2 &&
@@ -212,12 +216,14 @@ static davy_result check(const dv_tensors *t, const cfg *c) {
     if (c->encodes && c->decodes &&
         (layer_dim(t, true, 17, ".weight", 0) != c->z || taken != 3 * c->patch * c->patch || c->shrink != c->grow)) {
         return dv_fail(DAVY_E_SHAPE,
-                       "the encoder makes %d channels of %d frames of %d channels, the decoder takes %d for %d of %d",
+                       "the encoder has %d latent channels, %d frames per latent and %d picture channels, the decoder "
+                       "%d, %d and %d; all must be equal",
                        (int)layer_dim(t, true, 17, ".weight", 0), (int)c->shrink, (int)taken, (int)c->z, (int)c->grow,
                        (int)(3 * c->patch * c->patch));
     }
     if (c->pieces.frames > 0 && ((c->encodes && c->shrink != 4) || (c->decodes && c->grow != 4))) {
-        return dv_fail(DAVY_E_SHAPE, "a tiny autoencoder for MiniMax H3 (taeh3) has 4 frames a latent, this one %d",
+        return dv_fail(DAVY_E_SHAPE,
+                       "the tiny autoencoder for MiniMax H3 (taeh3) must have 4 frames per latent, this one has %d",
                        (int)(c->encodes ? c->shrink : c->grow));
     }
     return DAVY_OK;
@@ -258,7 +264,7 @@ static void info(const void *config_, davy_model_info *out) {
 
 /* ---- frames and latents ---- */
 
-/* The first frames that come of the first latent, all but one, are none of the clip's. */
+/* All but the last of the frames decoded from the first latent do not belong to the clip. */
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
     const cfg *c = config_;
     if (c->pieces.frames > 0) {
@@ -275,8 +281,7 @@ static davy_result check_frames(const cfg *c, dv_stage stage, const dv_graph *g)
         return clip_pieces_check(&c->pieces, stage, g);
     }
     if (stage == DV_STAGE_ENCODE && g->keeps && g->pictures % c->shrink != 0) {
-        return dv_fail(DAVY_E_SHAPE,
-                       "%d frames are no whole number of latents, of %d frames each, and more are to follow",
+        return dv_fail(DAVY_E_SHAPE, "%d frames are not possible while more frames follow; use a multiple of %d",
                        (int)g->pictures, (int)c->shrink);
     }
     return DAVY_OK;
@@ -288,12 +293,12 @@ static dv_value relu(const cfg *c, dv_graph *g, dv_value x) {
     return c->leaky ? dv_activation(g, x, DVK_ACT_LRELU, 0.2f) : dv_activation(g, x, DVK_ACT_RELU, 0.0f);
 }
 
-/* The file has the channels of a frame ahead of those of the frame before it. */
+/* The file stores the channels of a frame before those of the previous frame. */
 static dv_pick newest_last(int64_t channels) {
     return (dv_pick){channels, {2, channels}, {-channels, 1}};
 }
 
-/* relu(x + conv(relu(conv(relu(conv(x and the x before)))))) */
+/* relu(x + conv(relu(conv(relu(conv(x and the previous x)))))) */
 static dv_value memory(const cfg *c, dv_graph *g, bool encoder, int place, dv_value x) {
     static const dv_conv_opts no_bias = {.no_bias = true};
     char name[NAME_BYTES];
@@ -314,7 +319,7 @@ static dv_value memory(const cfg *c, dv_graph *g, bool encoder, int place, dv_va
     return relu(c, g, dv_add(g, 1.0f, y, 1.0f, x));
 }
 
-/* x + narrow(relu(wide(7x7 of each channel of x and the x before))) */
+/* x + narrow(relu(wide(7x7 depthwise of x and the previous x))) */
 static dv_value super_memory(const cfg *c, dv_graph *g, int place, dv_value x) {
     static const dv_conv_opts no_bias = {.no_bias = true};
     char name[NAME_BYTES];
@@ -373,7 +378,7 @@ static dv_value layer(const cfg *c, dv_graph *g, bool encoder, int place, dv_val
     }
 }
 
-/* The last frame stands for those that a clip is short of. */
+/* Repeats the last frame until the clip is a whole number of latents. */
 static dv_value completed(const cfg *c, dv_graph *g, dv_value x) {
     const int64_t frames = dv_shape_of(g, x).n;
     const int64_t times = c->shrink;
@@ -416,9 +421,9 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
     dv_value x = dv_input(g, (dv_shape){1, h, w, c->z});
     for (int place = 0; chain[place] != '\0'; place++) {
         const bool first_grows =
-            chain[place] == 'u' && chain[place + 1] == 'g'; /* the same, for a quarter of the work */
+            chain[place] == 'u' && chain[place + 1] == 'g'; /* the same result for a quarter of the work */
         x = layer(c, g, false, first_grows ? place + 1 : place, x);
-        if (place + first_grows == last_growth) { /* no frame is remembered behind this place */
+        if (place + first_grows == last_growth) { /* no later layer reads the previous frame */
             x = shown(c, g, x);
         }
         if (first_grows) {

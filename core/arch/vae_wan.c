@@ -1,6 +1,6 @@
 /* vae_wan.c - the video autoencoders of Wan 2.1 (Qwen-Image's is the same) and Wan 2.2, under the original and the
- * diffusers names. Norms see one pixel, attention one frame, convolutions two frames back; a clip's first frame passes
- * what halves or doubles time as it is. docs/arch/vae_wan.md. */
+ * diffusers names. Norms read one pixel, attention one frame, convolutions two earlier frames. A clip's first frame
+ * passes unchanged through layers that halve or double time. docs/arch/vae_wan.md. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,20 +14,21 @@
 #include "core/block/weights.h"
 #include "core/graph/graph.h"
 
-/* ---- shortcuts past a change of size that have no weights: Wan 2.2's ---- */
+/* ---- Wan 2.2's shortcuts without weights, past a change of size ---- */
 
-/* Both are 1x1 convolutions whose weights are known beforehand; a pixel's values lie in the
- * order frame, channel, row, column there, as frames side by side and the pixel shuffle have them. */
+/* Both are 1x1 convolutions with fixed weights. Their input has the values of a pixel in the order frame, channel,
+ * row, column. Frames side by side and the pixel shuffle give that order. */
 
 typedef struct cells {
-    int64_t c, times, space, others; /* of a whole cell's values: channels; and those at the other side */
+    /* of a whole cell: channels, frames, side in pixels; others: channels at the small end */
+    int64_t c, times, space, others;
 } cells;
 
 static int64_t values_of(const cells *s) {
     return s->c * s->times * s->space * s->space;
 }
 
-/* Where value `at`, in the order of a pixel's values, lies in a cell's own order. */
+/* The index of value `at` of a pixel in the cell's own order. */
 static int64_t in_cell(const cells *s, int64_t at) {
     const int64_t square = s->space * s->space;
     const int64_t frame = at / square / s->c, c = at / square % s->c;
@@ -75,14 +76,16 @@ static dv_value blank_frame(dv_graph *g, dv_value x) {
     static const float zeros[MOST_CHANNELS];
     const int64_t c = dv_shape_of(g, x).c;
     if (c > MOST_CHANNELS) {
-        return dv_graph_fail(
-            g, dv_fail(DAVY_E_UNSUPPORTED, "%d channels; at most %d are supported here", (int)c, MOST_CHANNELS));
+        return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED,
+                                        "blank frame: the network has %d channels; at most %d are supported", (int)c,
+                                        MOST_CHANNELS));
     }
     return dv_affine(g, dv_take_frames(g, x, 0, 1), zeros, zeros);
 }
 
-/* Cells of `times` (1 or 2) frames and space x space pixels become one, with the means of consecutive ones of their values
- * as channels (in the order channel, frame, row, column); a frame of zeros completes a clip's first cell. */
+/* Reduces cells of `times` (1 or 2) frames and space x space pixels to one pixel. Its channels are means of
+ * consecutive values of the cell, in the order channel, frame, row, column. A frame of zeros completes a clip's
+ * first cell. */
 static dv_value mean_shortcut(dv_graph *g, dv_value x, int64_t c_out, int64_t times, int64_t space) {
     const dv_shape in = dv_shape_of(g, x);
     const cells s = {in.c, times, space, c_out};
@@ -97,7 +100,8 @@ static dv_value mean_shortcut(dv_graph *g, dv_value x, int64_t c_out, int64_t ti
     return convolved(g, dv_frames_to_channels(g, x, times), "mean shortcut", &s, true);
 }
 
-/* The inverse: every channel as often as it takes to fill such a cell of c_out channels. A clip's first frame becomes one. */
+/* The inverse: every channel is repeated until it fills such a cell of c_out channels. A clip's first frame becomes
+ * one frame. */
 static dv_value copy_shortcut(dv_graph *g, dv_value x, int64_t c_out, int64_t times, int64_t space) {
     const cells s = {c_out, times, space, dv_shape_of(g, x).c};
     x = dv_channels_to_frames(g, convolved(g, x, "copy shortcut", &s, false), times);
@@ -109,7 +113,8 @@ static dv_value copy_shortcut(dv_graph *g, dv_value x, int64_t c_out, int64_t ti
 
 /* ---- blocks, under the original and the diffusers names ---- */
 
-#define NORM_EPS 1e-24f /* a pixel of zeros stays one; the reference has no eps but a least norm of 1e-12 */
+/* keeps a pixel of zeros at zero; the reference has no eps but a lower limit of 1e-12 for the norm */
+#define NORM_EPS 1e-24f
 
 static const dv_conv3d_opts wan_usual = {.before = DV_BEFORE_ZERO};
 static const dv_conv3d_opts wan_point = {.frames = 1, .k = 1};
@@ -119,7 +124,7 @@ static dv_value wan_norm_silu(dv_graph *g, dv_value x, const char *names) {
     return dv_activation(g, dv_rms_norm(g, x, names, NORM_EPS), DVK_ACT_SILU, 0.0f);
 }
 
-/* x + conv(silu(norm(conv(silu(norm x))))), with a 1x1x1 convolution on x where the channel count changes. */
+/* x + conv(silu(norm(conv(silu(norm x))))). If the channel count changes, x goes through a 1x1x1 convolution. */
 static dv_value wan_resnet(dv_graph *g, dv_value x, const char *names, int64_t c_out) {
     char part[DV_NAMES_BYTES];
     dv_value skip = x;
@@ -144,12 +149,12 @@ static dv_value wan_attention(dv_graph *g, dv_value x, const char *names) {
     return dv_add(g, 1.0f, dv_conv(g, a, dv_names_join(part, names, ".proj"), c, 1, NULL), 1.0f, x);
 }
 
-/* A picture and nothing else has no other frames to share time with. */
+/* A single picture has no other frames to share time with. */
 static bool is_alone(const dv_graph *g, dv_value x) {
     return dv_shape_of(g, x).n == 1 && !g->continues && !g->keeps;
 }
 
-/* The first frame of a clip passes. Two frames and the one before them become one. */
+/* The first frame of a clip passes unchanged. After it, two frames and the one before them become one. */
 static dv_value wan_half_time(dv_graph *g, dv_value x, const char *names) {
     static const dv_conv3d_opts halve = {.step = 2, .k = 1, .before = DV_BEFORE_ZERO};
     if (is_alone(g, x)) {
@@ -157,13 +162,13 @@ static dv_value wan_half_time(dv_graph *g, dv_value x, const char *names) {
     }
     const dv_value y = dv_conv3d(g, x, names, dv_shape_of(g, x).c, &halve);
     if (g->continues || dv_shape_of(g, x).n < 2) {
-        return g->continues ? y : x; /* unread, it still keeps the frame for the next slice */
+        return g->continues ? y : x; /* no node reads y, but it keeps the frame for the next slice */
     }
     const dv_value both[2] = {dv_take_frames(g, x, 0, 1), dv_take_frames(g, y, 1, dv_shape_of(g, y).n - 1)};
     return dv_join_frames(g, both, 2);
 }
 
-/* The first frame of a clip passes, and the others do not see it. Each of them becomes two. */
+/* The first frame of a clip passes unchanged, and the other frames do not read it. Each of the others becomes two. */
 static dv_value wan_double_time(dv_graph *g, dv_value x, const char *names) {
     static const dv_conv3d_opts twofold = {.k = 1, .before = DV_BEFORE_ZERO};
     const dv_shape s = dv_shape_of(g, x);
@@ -179,7 +184,7 @@ static dv_value wan_double_time(dv_graph *g, dv_value x, const char *names) {
     }
     const dv_value y = dv_conv3d(g, dv_join_frames(g, seen, s.n > 1 ? 2 : 1), names, 2 * s.c, &twofold);
     if (s.n < 2) {
-        return x; /* as above */
+        return x; /* y is kept for the next slice, as above */
     }
     const dv_value rest = dv_channels_to_frames(g, dv_take_frames(g, y, 1, s.n - 1), 2);
     const dv_value both[2] = {dv_take_frames(g, x, 0, 1), rest};
@@ -191,20 +196,20 @@ typedef struct half {
     bool encoder, there;
     bool nested; /* levels have a number of their own, and Wan 2.2's shortcuts */
     int64_t levels, resnets;
-    int64_t width[MAX_LEVELS]; /* in the order they are run in */
-    int64_t times[MAX_LEVELS]; /* by how much time shrinks or grows after the level; the last level's is 1 */
-    int64_t picture, latent;   /* channels at its two ends; of the encoder's end: moments, 2z */
+    int64_t width[MAX_LEVELS]; /* in execution order */
+    int64_t times[MAX_LEVELS]; /* factor by which time shrinks or grows after the level; the last level's is 1 */
+    int64_t picture, latent;   /* channels at both ends; the encoder's latent end has moments, 2z */
 } half;
 
 typedef struct cfg {
     half encoder, decoder;
-    int64_t z, patch, times; /* times: frames a latent */
+    int64_t z, patch, times; /* times: frames per latent */
     const char *family;
 } cfg;
 
 /* ---- names ---- */
 
-/* Block j of a level, or what comes behind the last of them. Flat names count through all levels. */
+/* Block j of a level, or the layer behind its last block. Flat names count through all levels. */
 static const char *place_names(char out[NAME_BYTES], const half *s, int64_t level, int64_t j) {
     const bool encoder = s->encoder;
     const int l = (int)level, k = (int)j, flat = (int)(level * (s->resnets + 1) + j);
@@ -254,7 +259,7 @@ static int32_t match(const dv_probe *probe) {
     const dv_tensors *t = probe->tensors;
     const bool gammas = dv_has(t, "decoder.middle.0.residual.0.gamma|decoder.mid_block.resnets.0.norm1.gamma|"
                                   "encoder.middle.0.residual.0.gamma|encoder.mid_block.resnets.0.norm1.gamma");
-    /* Qwen-Image 2.1: the nested names without an axis of time */
+    /* Qwen-Image 2.1: the nested names without a time axis */
     const bool relative = is_nested(t) &&
                           (dv_dim(t, "decoder.head.2.weight|decoder.conv_out.weight", 2) == 1 ||
                            dv_dim(t, "decoder.head.2.weight|decoder.conv_out.weight", 4) == 0) &&
@@ -263,13 +268,14 @@ static int32_t match(const dv_probe *probe) {
 }
 
 static void count_levels(const dv_tensors *t, bool encoder, half *s) {
-    s->resnets = MAX_RESNETS; /* until they are counted: names of blocks do not depend on it at level 0 */
+    s->resnets = MAX_RESNETS; /* provisional: block names at level 0 do not depend on it */
     int64_t resnets = 0;
     while (resnets < MAX_RESNETS && place_dim(t, s, 0, resnets, first_conv, 0) > 0) {
         resnets++;
     }
     const char *counted = encoder ? "encoder.down_blocks.0.resnets" : "decoder.up_blocks.0.resnets";
-    s->resnets = resnets = dv_max(resnets, dv_sequence_length(t, counted)); /* also those that lack a convolution */
+    /* also counts blocks without a convolution */
+    s->resnets = resnets = dv_max(resnets, dv_sequence_length(t, counted));
     const int64_t original = dv_sequence_length(t, encoder ? "encoder.downsamples" : "decoder.upsamples");
     const int64_t other = dv_sequence_length(t, encoder ? "encoder.down_blocks" : "decoder.up_blocks");
     const int64_t flat = (dv_max(original, encoder ? other : 0) + 1) / (resnets + 1);
@@ -281,7 +287,8 @@ static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
     s->nested = is_nested(t);
     count_levels(t, encoder, s);
     if (s->levels < 1 || s->levels > MAX_LEVELS || s->resnets < 1) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "the %s has %d levels of %d blocks; 1 to %d of some are supported", side,
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "the %s has %d levels of %d blocks; 1 to %d levels of at least 1 block are supported", side,
                        (int)s->levels, (int)s->resnets, MAX_LEVELS);
     }
     for (int64_t i = 0; i < s->levels; i++) {
@@ -324,17 +331,21 @@ static davy_result check_halves(const cfg *c) {
     const half *e = &c->encoder;
     const half *d = &c->decoder;
     if (!e->there && !d->there) {
-        return dv_fail(DAVY_E_TENSOR, "the first or last convolution is missing, of the encoder and of the decoder");
+        return dv_fail(DAVY_E_TENSOR,
+                       "the encoder's first or last convolution is missing, and so is one of the decoder's");
     }
     if (e->there && (e->latent % 2 != 0 || e->latent < 2)) {
-        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d channels, which are no means and variances", (int)e->latent);
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder has %d output channels; expected an even number, for means and variances",
+                       (int)e->latent);
     }
     if (e->there && d->there &&
         (e->latent != 2 * d->latent || e->levels != d->levels || frames_of(e) != frames_of(d))) {
-        return dv_fail(
-            DAVY_E_SHAPE,
-            "the encoder makes %d latent channels of %d frames on %d levels, the decoder takes %d for %d on %d",
-            (int)(e->latent / 2), (int)frames_of(e), (int)e->levels, (int)d->latent, (int)frames_of(d), (int)d->levels);
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder has %d latent channels, %d frames per latent and %d levels, the decoder %d, %d and "
+                       "%d; all must be equal",
+                       (int)(e->latent / 2), (int)frames_of(e), (int)e->levels, (int)d->latent, (int)frames_of(d),
+                       (int)d->levels);
     }
     for (int i = 0; i < 2; i++) {
         const half *s = i == 0 ? e : d;
@@ -347,7 +358,7 @@ static davy_result check_halves(const cfg *c) {
     return DAVY_OK;
 }
 
-static bool contains(const char *text, const char *part) { /* ASCII case of text ignored */
+static bool contains(const char *text, const char *part) { /* ignores ASCII case of text */
     for (; text != NULL && *text != '\0'; text++) {
         if (dv_starts_with(text, part)) {
             return true;
@@ -400,7 +411,7 @@ static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
     const dv_autoencoder a = common(c);
     dv_autoencoder_info(&a, c->family, out);
-    out->latent_scale = 0.0f; /* every channel has its own */
+    out->latent_scale = 0.0f; /* every channel has its own scale */
     out->latent_shift = 0.0f;
 }
 
@@ -461,7 +472,7 @@ static dv_value run_level(dv_graph *g, const half *s, bool encoder, int64_t leve
     return dv_add(g, 1.0f, x, 1.0f, past);
 }
 
-/* Of the pixels of a patch the file counts columns, this library rows. */
+/* The file orders the pixels of a patch by columns, this library by rows. */
 static dv_pick patch_pick(int64_t patch) {
     return (dv_pick){0, {3, patch, patch}, {patch * patch, 1, patch}};
 }

@@ -248,7 +248,7 @@ static void test_refusals(void) {
     const dv_probe probe = {.tensors = t, .file_name = ""};
     const dv_arch *arch = NULL;
     CHECK(dv_arch_detect(&probe, "compact", &arch) == DAVY_OK && strcmp(arch->name, "compact") == 0);
-    CHECK(dv_arch_detect(&probe, "rrdb", &arch) == DAVY_E_ARCH && strstr(last_error(), "no 'rrdb' weights") != NULL);
+    CHECK(dv_arch_detect(&probe, "rrdb", &arch) == DAVY_E_ARCH && strstr(last_error(), "do not fit architecture 'rrdb'") != NULL);
     CHECK(dv_arch_detect(&probe, "rrdc", &arch) == DAVY_E_ARCH &&
           strstr(last_error(), "no architecture called 'rrdc'") != NULL);
     dv_graph *g = fake_build(t, NULL, DV_STAGE_DECODE, 8, 8);

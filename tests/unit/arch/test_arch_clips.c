@@ -290,7 +290,7 @@ static void test_relatives(void) {
     tensor(t, "encoder.17.weight")->shape[0] = 24;
     tensor(t, "encoder.0.weight")->shape[1] = 12;
     tensor(t, "decoder.22.bias")->shape[0] = 12;
-    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_SHAPE && strstr(last_error(), "4 frames a latent") != NULL,
+    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_SHAPE && strstr(last_error(), "4 frames per latent") != NULL,
            "%s", last_error());
     dv_tensors_release(t);
     t = names_of("wan2_1"); /* a decoder that makes pictures of twice the size */
