@@ -1,5 +1,5 @@
-/* test_arch.c - which network a file is, under which names and with which facts, and what is refused and how. Lists of
- * names of real files are read from DAVY_SHARED, where it is there. */
+/* test_arch.c - the detected network of a file, its names and facts, and the errors for unsupported files. If
+ * DAVY_SHARED has lists of names of real files, they are read. */
 #include <math.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static void test_facts(void) {
                  vae | DAVY_MODEL_MOMENTS);
 }
 
-/* One half in every way its names occur. */
+/* One half under every naming scheme in which it occurs. */
 static void test_tae_names(void) {
     static const struct {
         const char *prefix;
@@ -90,7 +90,7 @@ static void test_tae_names(void) {
     }
 }
 
-/* ---- whose latents these are ---- */
+/* ---- the family of latents ---- */
 
 static void expect_scale(dv_tensors *t, const char *json, const char *file, double scale, double shift,
                          const char *family) {
@@ -141,7 +141,7 @@ static void test_families(void) {
     expect_scale(from_checkpoint(fake_usual_kl(0, 16, 0, 128), "sd1"), NULL, "", 0, 0,
                  "scale unknown"); /* z does not fit */
     expect_scale(fake_usual_kl(0, 16, 0, 128), NULL, "ae.safetensors", 0.3611, 0.1159, "FLUX.1");
-    expect_scale(fake_usual_kl(0, 16, 0, 128), NULL, "vae.safetensors", 0, 0, "scale unknown"); /* SD 3's, perhaps */
+    expect_scale(fake_usual_kl(0, 16, 0, 128), NULL, "vae.safetensors", 0, 0, "scale unknown"); /* possibly SD 3's */
     expect_scale(fake_usual_kl(1, 4, 1, 128), "{\"_class_name\":\"AutoencoderKL\",\"latent_channels\":4}",
                  "diffusion_pytorch_model.safetensors", 0.18215, 0, "SD 1");
     expect_scale(fake_usual_kl(1, 16, 0, 128), "{\"_class_name\":\"AutoencoderKL\"}", "vae.safetensors", 0, 0,
@@ -153,7 +153,7 @@ static void test_families(void) {
     expect_scale(flux2(), NULL, "vae.safetensors", 0, 0, "FLUX.2");
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void expect_refused(const char *what, dv_tensors *t, davy_result code, const char *says) {
     const described d = describe(t, NULL, "");
@@ -248,7 +248,8 @@ static void test_refusals(void) {
     const dv_probe probe = {.tensors = t, .file_name = ""};
     const dv_arch *arch = NULL;
     CHECK(dv_arch_detect(&probe, "compact", &arch) == DAVY_OK && strcmp(arch->name, "compact") == 0);
-    CHECK(dv_arch_detect(&probe, "rrdb", &arch) == DAVY_E_ARCH && strstr(last_error(), "do not fit architecture 'rrdb'") != NULL);
+    CHECK(dv_arch_detect(&probe, "rrdb", &arch) == DAVY_E_ARCH &&
+          strstr(last_error(), "do not fit architecture 'rrdb'") != NULL);
     CHECK(dv_arch_detect(&probe, "rrdc", &arch) == DAVY_E_ARCH &&
           strstr(last_error(), "no architecture called 'rrdc'") != NULL);
     dv_graph *g = fake_build(t, NULL, DV_STAGE_DECODE, 8, 8);
@@ -262,7 +263,7 @@ static void test_refusals(void) {
     dv_tensors_release(t);
 }
 
-/* A name with a large number must not make anything loop or allocate. */
+/* A name with a large number must not cause a long loop or a large allocation. */
 static void test_hostile_numbers(void) {
     dv_tensors *t = fake_usual_rrdb(1, 16, 1, 1, 3);
     fake_conv(t, "body.999999.rdb1.conv1", 4, 4, 3, 1);
@@ -280,11 +281,11 @@ static void test_hostile_numbers(void) {
     dv_tensors_release(t);
 }
 
-/* ---- real lists of names, where they are at hand ---- */
+/* ---- lists of real names, if available ---- */
 
 static void test_real_names(void) {
     static const struct {
-        const char *name, *arch, *says; /* says: what the refusal names */
+        const char *name, *arch, *says; /* says: a part of the expected error */
     } cases[] = {
         {"compact_anime", "compact", NULL},
         {"compact_x2", "compact", NULL},

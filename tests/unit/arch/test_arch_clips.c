@@ -1,6 +1,5 @@
-/* test_arch_clips.c - the video autoencoders: which network a file is, that every tensor is asked for in its shape, how many
- * frames they take, and that all slices of a clip leave each other the same state. Names and shapes are those of the golden
- * cases. */
+/* test_arch_clips.c - the video autoencoders: the detected network of a file, the shape of every tensor, the clip
+ * lengths, and equal state between all slices of a clip. Names and shapes are those of the golden cases. */
 #include "core/arch/arch.h"
 #include "core/plan/plan.h"
 
@@ -34,7 +33,7 @@ typedef struct slice {
     bool continues, keeps;
 } slice;
 
-/* NULL, with the error in *r. */
+/* Returns NULL on an error, which is in *r. */
 static dv_graph *build(const dv_tensors *t, const slice *s, davy_result *r) {
     const dv_arch *arch = NULL;
     config_bytes cfg;
@@ -103,7 +102,7 @@ static bool both_build(const network *n, const dv_tensors *t) {
     return both;
 }
 
-/* Without a tensor, or with any of its sides changed, one of the stages says so. */
+/* If a tensor is missing, or one of its sides differs, one of the stages reports an error. */
 static void test_every_tensor(const network *n, dv_tensors *t) {
     CHECKF(both_build(n, t), "%s: %s", n->name, last_error());
     for (int64_t i = 0; i < t->count; i++) {
@@ -125,7 +124,7 @@ static void test_every_tensor(const network *n, dv_tensors *t) {
 
 /* ---- frames ---- */
 
-/* What a slice leaves to the next one, and takes from the one before. */
+/* The state that a slice leaves to the next one must be the state that the next one reads. */
 static int64_t state_of(const dv_graph *g, dv_shape *out, int64_t cap) {
     int64_t n = 0;
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -145,7 +144,7 @@ static void test_slices(const network *n, const dv_tensors *t) {
         const int64_t side = k == 0 ? 2 * n->factor : 8;
         dv_shape state[3][MOST];
         int64_t count[3] = {0};
-        for (int i = 0; i < 3; i++) { /* the shortest beginning, a longer one, what comes later */
+        for (int i = 0; i < 3; i++) { /* the shortest first slice, a longer one, a later one */
             const slice s = {.stage = k == 0 ? DV_STAGE_ENCODE : DV_STAGE_DECODE,
                              .frames = i == 2 ? rule->step : rule->first + 2 * i * rule->step,
                              .h = side,
@@ -169,7 +168,7 @@ static void test_slices(const network *n, const dv_tensors *t) {
     }
 }
 
-/* A kernel for every step, also of a GPU's. */
+/* Every step has a kernel, also on a GPU. */
 static void test_plans(const network *n, const dv_tensors *t) {
     static const dv_plan_options targets[] = {{.compute = DVK_F32},
                                               {.compute = DVK_BF16},
@@ -177,7 +176,7 @@ static void test_plans(const network *n, const dv_tensors *t) {
                                               {.caps = &hopper, .compute = DVK_F32},
                                               {.caps = &hopper, .compute = DVK_BF16},
                                               {.caps = &hopper, .compute = DVK_FP8}};
-    for (int k = 0; k < 2 * 3 * 6; k++) { /* both stages; whole, the first slice, a later one */
+    for (int k = 0; k < 2 * 3 * 6; k++) { /* both stages; whole clip, first slice, later slice */
         const bool encoder = k / 18 == 0;
         const int part = k / 6 % 3;
         const dv_clip_rule *rule = encoder ? &n->encode : &n->decode;
@@ -224,7 +223,7 @@ static void test_wrong_sizes(const network *n, const dv_tensors *t) {
     expect_refused(n, t, upscale, DAVY_E_UNSUPPORTED, "upscale");
 }
 
-/* ---- halves, relatives ---- */
+/* ---- halves, related networks ---- */
 
 static void test_half(const network *n, bool encoder) {
     dv_tensors *t = names_of(n->name);
@@ -270,7 +269,7 @@ static dv_tensor_ref *tensor(dv_tensors *t, const char *name) {
 static void test_relatives(void) {
     const dv_arch *arch = NULL;
     config_bytes cfg;
-    dv_tensors *t = names_of("wan2_2"); /* Qwen-Image 2.1 has these names without an axis of time */
+    dv_tensors *t = names_of("wan2_2"); /* Qwen-Image 2.1 has these names without a time axis */
     tensor(t, "decoder.head.2.weight")->shape[2] = 1;
     CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_ARCH && strstr(last_error(), "Qwen-Image 2.1") != NULL, "%s",
            last_error());
@@ -285,7 +284,7 @@ static void test_relatives(void) {
     arch->info(&cfg, &info);
     CHECKF(strstr(info.variant, "leaky") == NULL, "%s", info.variant);
     dv_tensors_release(t);
-    t = names_of("taeltx_2"); /* of H3's shapes, but of eight frames a latent */
+    t = names_of("taeltx_2"); /* H3's shapes, but eight frames per latent */
     tensor(t, "decoder.1.weight")->shape[1] = 24;
     tensor(t, "encoder.17.weight")->shape[0] = 24;
     tensor(t, "encoder.0.weight")->shape[1] = 12;
@@ -293,7 +292,7 @@ static void test_relatives(void) {
     CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_SHAPE && strstr(last_error(), "4 frames per latent") != NULL,
            "%s", last_error());
     dv_tensors_release(t);
-    t = names_of("wan2_1"); /* a decoder that makes pictures of twice the size */
+    t = names_of("wan2_1"); /* a decoder whose pictures have twice the size */
     tensor(t, "decoder.head.2.weight")->shape[0] = 12;
     CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_UNSUPPORTED && strstr(last_error(), "12 channels") != NULL,
            "%s", last_error());

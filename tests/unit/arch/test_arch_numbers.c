@@ -1,5 +1,5 @@
-/* test_arch_numbers.c - the graph built for a network has the parameters, the costs and the reach that are published
- * for it, and SPAN's folded weights compute what its trained ones do. */
+/* test_arch_numbers.c - the graph of a network has the published parameters, costs and reach. SPAN's folded weights
+ * compute the same as its trained ones. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ typedef struct published {
     int64_t halo;          /* -1: not published, or global */
 } published;
 
-/* The published numbers are rounded to three digits or more. */
+/* The published numbers are rounded to at least three digits. */
 static void check_near(const char *name, const char *what, double got, double expected) {
     const double tolerance = fmax(expected * 1.5e-3, 0.006);
     CHECKF(expected <= 0.0 || fabs(got - expected) <= tolerance, "%s: %s is %.4f, published %.4f", name, what, got,
@@ -46,7 +46,7 @@ static void check_published(const published *p) {
     dv_tensors_release(p->t);
 }
 
-/* Halos: "~93" and "~348" stand in the table; an output pixel at the edge of its source pixel needs one more. */
+/* Halos: the table gives "~93" and "~348"; an output pixel at the edge of its source pixel needs one more. */
 static void test_upscalers(void) {
     const published all[] = {
         {"RRDB 23 x4", fake_usual_rrdb(1, 64, 23, 2, 3), DV_STAGE_UPSCALE, 64, 146.9, 16.698, 349},
@@ -63,7 +63,7 @@ static void test_upscalers(void) {
         {"Compact 64/16 x1", fake_compact(64, 16, 1), DV_STAGE_UPSCALE, 64, 4.86, 0.595, 18},
         {"Compact 64/8 x2", fake_compact(64, 8, 2), DV_STAGE_UPSCALE, 64, 2.49, 0.305, 10},
         {"Compact 24/8 x2", fake_compact(24, 8, 2), DV_STAGE_UPSCALE, 64, 0.366, 0.045, 10},
-        /* The published GFLOP of SPAN count the folding of its weights; here two per weight and pixel. */
+        /* SPAN's published GFLOP include the folding of its weights. Here they are two per weight and pixel. */
         {"SPAN 48 x4", fake_span(48, 4, 1, 0), DV_STAGE_UPSCALE, 64, 2e-9 * 425232 * 4096, 0.426, 21},
         {"SPAN 48 x2", fake_span(48, 2, 0, 0), DV_STAGE_UPSCALE, 64, 2e-9 * 409680 * 4096, 0.411, 21},
         {"SPAN 64 x2", fake_span(64, 2, 0, 1), DV_STAGE_UPSCALE, 64, 2e-9 * 725440 * 4096, 0.727, 21},
@@ -99,9 +99,9 @@ static void test_autoencoders(void) {
     }
 }
 
-/* ---- the fold of SPAN ---- */
+/* ---- SPAN's folded weights ---- */
 
-/* Zero padding, then 1x1, 3x3 without padding, 1x1, plus the 1x1 skip: as it was trained. */
+/* Zero padding, then 1x1, 3x3 without padding, 1x1, plus the 1x1 skip: the network as trained. */
 static float as_trained(dv_tensors *t, const float *x, int h, int w, int y0, int x0, int o, int in, int out) {
     float *p[8];
     static const char *const names[8] = {"sk.weight",     "sk.bias",     "conv.0.weight", "conv.0.bias",

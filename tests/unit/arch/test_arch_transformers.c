@@ -1,5 +1,5 @@
-/* test_arch_transformers.c - SwinIR, SRFormer, DRCT, HAT, DAT, RGT and ATD: their facts, what tells them from their kin, what tiles they may be
- * cut into, and files in which one tensor is not what the others ask for. */
+/* test_arch_transformers.c - SwinIR, SRFormer, DRCT, HAT, DAT, RGT and ATD: their facts, their differences from
+ * related networks, their tile sizes, and files in which one tensor does not fit the others. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -88,7 +88,7 @@ static void test_facts(void) {
             CHECK(d.info.scale_num == 2 && d.info.size_multiple == 1 && d.info.in_channels == 3);
             CHECK(d.arch->wide != NULL && d.arch->wide(d.cfg));
             CHECK(dv_graph_reach(g, &reach) == DAVY_OK);
-            /* so few of HAT's blocks that tiles could share their means */
+            /* few enough of HAT's blocks for tiles to share their means */
             CHECKF((reach.global || reach.n_means > 0) == networks[i].global && reach.align == networks[i].align &&
                        reach.num == 2 && reach.den == 1 && reach.halo > networks[i].align,
                    "%s: align %d halo %d", networks[i].variant, (int)reach.align, (int)reach.halo);
@@ -100,9 +100,9 @@ static void test_facts(void) {
     }
 }
 
-/* ---- one tensor that is wrong ---- */
+/* ---- one wrong tensor ---- */
 
-/* What a network may lack. */
+/* Tensors that a network may lack. */
 static bool is_optional(const char *name) {
     static const char *const parts[] = {".qkv.bias",
                                         ".proj.bias",
@@ -157,7 +157,7 @@ static void test_wrong_tensors(void) {
         dv_tensors *t = networks[i].weights();
         for (int64_t k = 0; k < t->count; k++) {
             dv_tensor_ref *ref = &t->refs[k];
-            /* Other heads may fit; so may pictures of four channels. */
+            /* Another number of heads may fit; pictures of four channels may fit, too. */
             const bool may = strstr(ref->name, "relative_position_bias_table") != NULL ||
                              strcmp(ref->name, "conv_first.weight") == 0;
             for (int32_t axis = 0; axis < ref->ndim; axis++) {
@@ -182,7 +182,7 @@ static void test_wrong_tensors(void) {
     }
 }
 
-/* ---- kin ---- */
+/* ---- related networks ---- */
 
 static void expect_named(dv_tensors *t, const char *says) {
     const described d = describe(t, 0, 0);
@@ -204,7 +204,7 @@ static void test_kin(void) {
     dv_tensors_release(t);
 }
 
-/* What a file keeps of its training decides whether DRCT and SRFormer shift their windows. */
+/* The training buffers in a file decide whether DRCT and SRFormer shift their windows. */
 static void expect_shift_by(dv_tensors *t, const char *shift, bool shifts) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, 32, 32);
     char *dump = g != NULL ? dv_graph_dump(g) : NULL;
@@ -241,7 +241,7 @@ static void test_split(void) {
     fake_done(t);
     d = describe(t, 0, 0);
     CHECKF(d.result == DAVY_OK && strstr(d.info.variant, "split 8x32,") != NULL, "%s", d.info.variant);
-    const int64_t pixels[2] = {14 * 18, 14 * 18}; /* 27 * 35 offsets, too */
+    const int64_t pixels[2] = {14 * 18, 14 * 18}; /* 27 * 35 offsets fit, too */
     fake_add(t, 2, pixels, "layers.0.blocks.0.attn.attns.0.relative_position_index");
     fake_done(t);
     d = describe(t, 0, 0);

@@ -1,5 +1,5 @@
-/* test_convnets.c - PLKSR, SPAN-F3, Real-CUGAN, waifu2x and OmniSR: facts, published numbers, refusals; transposed
- * convolutions made of others compute what those do. */
+/* test_convnets.c - PLKSR, SPAN-F3, Real-CUGAN, waifu2x and OmniSR: facts, published numbers, errors. Convolutions
+ * that replace transposed ones compute the same values. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static void expect_facts(dv_tensors *t, const char *file, const char *name, cons
     dv_tensors_release(t);
 }
 
-/* What stands beside the tensors of a pickle. */
+/* Values beside the tensors of a pickle. */
 static dv_tensors *with_value(dv_tensors *t, const char *key, const char *value) {
     CHECK(dv_tensors_add_meta(t, key, value) == DAVY_OK);
     return t;
@@ -71,7 +71,7 @@ static void check_near(const char *name, const char *what, double got, double ex
            expected);
 }
 
-/* halo -2: some op sees the whole picture */
+/* halo -2: some op needs the whole picture */
 static void check_numbers(const char *name, dv_tensors *t, int64_t side, double gflop, double million, int64_t halo) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, side, side);
     dv_reach reach;
@@ -104,7 +104,7 @@ static void test_numbers(void) {
     check_numbers("CUGAN x4", fake_cugan((fake_cugan_spec){3, 64, 4, 64, 12, 0}), 512, 2.244e-3 * 512 * 512, 1.407, 19);
 }
 
-/* ---- weights made of others ---- */
+/* ---- derived weights ---- */
 
 /* Transposed convolution by its definition: every input pixel adds its kernel to the output. */
 static void transposed(const float *x, dv_shape in, const float *w, const float *bias, int64_t c_out, int64_t k,
@@ -156,7 +156,7 @@ static void check_transposed(int32_t k, int32_t s, int32_t pad) {
     free(data);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static dv_tensors *reshaped(dv_tensors *t, const char *name, int32_t axis, int64_t size) {
     for (int64_t i = 0; i < t->count; i++) {
@@ -191,7 +191,7 @@ static void test_refusals(void) {
     expect_refused(reshaped(fake_plksr(small), "to_img.end_conv.weight", 1, 7), DAVY_E_SHAPE, "end_conv");
     expect_refused(reshaped(fake_plksr(sparse), "feats.1.lk.convs.2.weight", 3, 7), DAVY_E_SHAPE, "convs.2");
     sparse.large = 2;
-    sparse.k = 7; /* a third of that is even */
+    sparse.k = 7; /* a third of it is even */
     expect_refused(fake_plksr(sparse), DAVY_E_UNSUPPORTED, "7 x 7");
     dv_tensors *t = fake_plksr(small);
     fake_conv(t, "feats.900000.refine", 4, 4, 1, 1);
@@ -233,7 +233,7 @@ static void test_small_pictures(void) {
     }
 }
 
-/* Every size of every tensor made something else: refused, or built and fused all the same. */
+/* Changes every size of every tensor in turn: the file is rejected, or it builds and fuses without a fault. */
 static void test_hostile_sizes(void) {
     static const int64_t sizes[] = {0, 1, 2, 5, 96, (int64_t)1 << 40};
     dv_tensors *const all[] = {

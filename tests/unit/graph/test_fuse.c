@@ -1,11 +1,11 @@
-/* test_fuse.c - how the networks we know are fused, compared with dumps in tests/golden/plans (DAVY_UPDATE_GOLDEN=1 writes
- * them anew: look at the difference), and what must not be fused. */
+/* test_fuse.c - compares the fusion of known networks with dumps in tests/golden/plans, and checks cases that must
+ * not be fused. DAVY_UPDATE_GOLDEN=1 rewrites the dumps; review the difference. */
 #include "tests/lib/fake_convnets.h"
 #include "tests/lib/fake_transformers.h"
 #include "tests/lib/fuse_check.h"
 #include "tests/lib/interpret.h"
 
-/* ---- the networks we know ---- */
+/* ---- known networks ---- */
 
 static char *read_text(const char *path) {
     FILE *f = fopen(path, "rb");
@@ -33,7 +33,7 @@ static void compare_dump(const char *name, const char *dump) {
     free(expected);
 }
 
-/* Fused as expected, and computes the same. */
+/* Checks the fused graph against its dump, and that it computes the same values. */
 static void test_network(const char *name, dv_tensors *t, dv_stage stage, int64_t h, int64_t w) {
     float *data = NULL;
     CHECK(fake_fill(t, &data));
@@ -123,7 +123,7 @@ static void test_limits(void) {
     dv_tensors *t = random_weights();
     dv_value x = DV_NO_VALUE;
 
-    /* A value with another reader stays; the activation is a pass of its own. */
+    /* A value with another reader stays; the activation is a separate pass. */
     dv_graph *g = start(t, &x);
     dv_value y = dv_conv(g, x, "three1", CHANNELS, 3, NULL);
     dv_output(g, dv_add(g, 1.0f, dv_activation(g, y, DVK_ACT_RELU, 0.0f), 2.0f, y));
@@ -131,7 +131,7 @@ static void test_limits(void) {
                    "%1 = conv2d %0 three1 3x3 8->8 [1,4,4,8]\n"
                    "%3 = act %1 out{relu, + 2 * %1} [1,4,4,8] output\n");
 
-    /* The later of two convolutions takes the sum; an earlier one moves down only when it is the only candidate. */
+    /* The later of two convolutions absorbs the sum. An earlier one moves down only if it is the only candidate. */
     g = start(t, &x);
     y = dv_conv(g, x, "three1", CHANNELS, 3, NULL);
     dv_output(g, dv_add(g, 0.5f, y, 1.0f, dv_upsample(g, x, 1)));
@@ -139,7 +139,7 @@ static void test_limits(void) {
                    "%2 = upsample %0 by 1 [1,4,4,8]\n"
                    "%3 = conv2d %0 three1 3x3 8->8 out{* 0.5, + 1 * %2} [1,4,4,8] output\n");
 
-    /* A norm that something besides convolutions reads is applied once, by itself. */
+    /* A norm is applied once, in a pass of its own, if something other than a convolution reads it. */
     g = start(t, &x);
     y = dv_activation(g, dv_group_norm(g, x, "norm0", 2, 1e-5f), DVK_ACT_SILU, 0.0f);
     dv_output(g, dv_add(g, 1.0f, dv_conv(g, y, "three1", CHANNELS, 3, NULL), 1.0f, y));
@@ -147,7 +147,7 @@ static void test_limits(void) {
                    "%2 = group_norm %0 norm0 2 groups eps 1e-05 in{norm norm0} out{silu} [1,4,4,8]\n"
                    "%4 = conv2d %2 three1 3x3 8->8 out{+ 1 * %2} [1,4,4,8] output\n");
 
-    /* A norm with an activation that no prologue has. */
+    /* A norm with an activation that no prologue supports. */
     g = start(t, &x);
     y = dv_activation(g, dv_group_norm(g, x, "norm0", 2, 1e-5f), DVK_ACT_LRELU, 0.1f);
     dv_output(g, dv_conv(g, y, "three1", CHANNELS, 3, NULL));
@@ -175,7 +175,7 @@ static void test_counts(void) {
                    "%5 = add %3 out{+ 1 * %0, relu} [1,4,4,8]\n"
                    "%6 = act %5 out{silu} [1,4,4,8] output\n");
 
-    /* What is no norm is computed once for several readers, not by each of them. */
+    /* If there are several readers, only a norm moves into them. Other ops are computed once. */
     g = start(t, &x);
     y = dv_activation(g, x, DVK_ACT_SILU, 0.0f);
     dv_value z = dv_conv(g, y, "one1", CHANNELS, 1, NULL);
@@ -185,7 +185,7 @@ static void test_counts(void) {
                    "%2 = conv2d %1 one1 1x1 8->8 [1,4,4,8]\n"
                    "%4 = conv2d %1 three1 3x3 8->8 out{+ 1 * %2} [1,4,4,8] output\n");
 
-    /* Only an enlargement by the shuffle's own factor is its skip. */
+    /* Only an enlargement by the shuffle's own factor is fused as its skip. */
     g = start(t, &x);
     const dv_conv_opts half = {.stride = 2};
     y = dv_upsample(g, dv_conv(g, x, "three1", CHANNELS, 3, &half), 4);
@@ -198,7 +198,7 @@ static void test_counts(void) {
                    "%4 = pixel_shuffle %3 by 2 [1,8,8,8]\n"
                    "%5 = add %4 out{+ 1 * %2} [1,8,8,8] output\n");
 
-    /* The graph's output is read by the caller. */
+    /* The caller reads the graph's output. */
     g = start(t, &x);
     y = dv_conv(g, x, "three1", CHANNELS, 3, NULL);
     dv_activation(g, y, DVK_ACT_RELU, 0.0f);

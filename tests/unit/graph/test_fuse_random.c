@@ -1,4 +1,5 @@
-/* test_fuse_random.c - fusing changes how a network is computed, never what: random graphs are run before and after. */
+/* test_fuse_random.c - fusion must not change the values of a network. Random graphs are computed before and after
+ * it. */
 #include "tests/lib/fuse_check.h"
 #include "tests/lib/interpret.h"
 
@@ -18,7 +19,7 @@ static dv_value random_act(dv_graph *g, dv_value x) {
     return i == 8 ? dv_prelu(g, x, "slopes") : dv_activation(g, x, kinds[i], 0.2f);
 }
 
-/* One of the last values, or any; two picks of the same shape are what additions need. */
+/* Returns one of the last values, or any value. Additions need two picks of the same shape. */
 static dv_value operand(const dv_value *values, int32_t count) {
     const uint32_t recent = (uint32_t)(count < 3 ? count : 3);
     return values[count - 1 - (int32_t)pick(pick(4) == 0 ? (uint32_t)count : recent)];
@@ -77,7 +78,7 @@ static dv_value random_op(dv_graph *g, dv_value x, dv_value other) {
         return dv_depthwise(g, x, "deep", 3, NULL);
     case 12:
         return dv_multiply(g, x, dv_mean(g, other), DVK_ACT_TANH);
-    case 13: { /* its channels in another order: views, joined */
+    case 13: { /* its channels in another order: joined views */
         const dv_value parts[2] = {dv_slice(g, x, 3, CHANNELS - 3), dv_slice(g, x, 0, 3)};
         return dv_concat(g, parts, 2);
     }

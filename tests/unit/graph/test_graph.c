@@ -172,7 +172,7 @@ static void test_refusals(const dv_tensors *t) {
     dv_graph_release(g);
 }
 
-/* A tensor that a pickle would have had to run code for is refused as such, under its name before unwrapping too. */
+/* A tensor whose pickle would have to run code is reported as unsafe, also under its name before unwrapping. */
 static void test_unsafe(void) {
     static const struct {
         const char *key;
@@ -223,7 +223,8 @@ static dv_reach reach_of(dv_graph *g, dv_value out) {
     return reach;
 }
 
-/* Pixel by pixel: 3x3 after a fold by 2 reaches one block of 2; two 3x3 after an enlargement reach one source pixel. */
+/* Pixel by pixel: 3x3 after unshuffle by 2 reaches one block of 2 pixels. Two 3x3 after an enlargement reach one
+ * source pixel. */
 static void test_reach(const dv_tensors *t) {
     const dv_shape in = {1, 12, 12, 3};
     const dv_shape wide = {1, 12, 12, 8};
@@ -258,7 +259,7 @@ static void test_reach(const dv_tensors *t) {
     CHECK(!r.global && r.n_norms == 1 && r.norms[0].num == 1 && r.norms[0].den == 1 && r.n_means == 0);
     dv_graph_release(g);
 
-    g = new_graph(t); /* means are found in another way */
+    g = new_graph(t); /* means are reported separately */
     const dv_value normed = dv_group_norm(g, dv_input(g, wide), "norm", 2, 1e-6f);
     r = reach_of(g, dv_multiply(g, normed, dv_mean(g, normed), DVK_ACT_SIGMOID));
     CHECK(r.global && r.n_norms == 0 && r.n_means == 0);
@@ -269,7 +270,8 @@ static dv_value squeeze(dv_graph *g, dv_value x) {
     return dv_multiply(g, x, dv_mean(g, x), DVK_ACT_SIGMOID);
 }
 
-/* Of a few means tiles know what they are of, and how much of it they have right; many are an op that sees all. */
+/* For a few means, tiles get the means' operands and the part of them that is exact. Many means count as an op that
+ * needs the whole picture. */
 static void test_reach_of_means(const dv_tensors *t) {
     const dv_shape in = {1, 12, 12, 3};
     const dv_conv_opts half = {.stride = 2};
@@ -285,7 +287,7 @@ static void test_reach_of_means(const dv_tensors *t) {
         CHECK(r.global || count == 1 || (r.means[count - 1].num == 3 && r.means[count - 1].den == 1));
         dv_graph_release(g);
     }
-    dv_graph *g = new_graph(t); /* what nothing but the mean sees needs a pixel around it, too */
+    dv_graph *g = new_graph(t); /* a value that only the mean reads also needs a pixel around it */
     const dv_value x = dv_input(g, in);
     const dv_reach r =
         reach_of(g, dv_multiply(g, x, dv_slice(g, dv_mean(g, dv_conv(g, x, "first", 8, 3, NULL)), 0, 3), DVK_ACT_NONE));
@@ -302,7 +304,7 @@ static void test_flops(const dv_tensors *t) {
     dv_graph_release(g);
 }
 
-/* Every allocation of a build refused in turn: an error or a graph, never a crash, nothing left behind. */
+/* Lets every allocation of a build fail in turn. The result is an error or a graph, without a crash or a leak. */
 static void test_no_memory(const dv_tensors *t) {
     const dv_shape in = {1, 8, 8, 3};
     davy_result last = DAVY_E_NOMEM_HOST;

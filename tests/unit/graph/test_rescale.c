@@ -1,5 +1,5 @@
-/* test_rescale.c - rescale.c changes no answer, and keeps the sums of an autoencoder whose weights make them large within
- * what F16 can hold. */
+/* test_rescale.c - rescale.c does not change results. It keeps the sums of an autoencoder with large weights within
+ * the range of F16. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ static float *result_of(const dv_graph *g, const float *x) {
     return out;
 }
 
-/* The largest number between the nodes: of all that is stored before fusing. */
+/* The largest absolute value of any node's result before fusion. */
 static double peak_of(const dv_graph *g, const float *x) {
     interpreter it;
     double top = 0.0;
@@ -57,7 +57,7 @@ static int64_t rescaled_params(const dv_graph *g) {
     return n;
 }
 
-/* Makes the numbers that the blocks add up larger. */
+/* Scales the weights so that the blocks' sums become larger. */
 static void enlarge(dv_tensors *t, float *data, float factor) {
     for (int64_t i = 0; i < t->count; i++) {
         const dv_tensor_ref *ref = &t->refs[i];
@@ -116,7 +116,8 @@ static const dv_param_info *param_called(const dv_graph *g, const char *label) {
     return NULL;
 }
 
-/* Which ones: the input and what only is normalised smaller, the biases that go into sums, the eps behind. */
+/* Which parameters are scaled: down for the input and for values that are only normalised; also biases of sums, and
+ * eps behind them. */
 static void test_marks(void) {
     const fake_kl_spec kl = {.names = 0, .z = 4, .quant = 1, .levels = 2, .enc = {32, 64}, .dec = {32, 64}};
     dv_tensors *t = fake_kl(kl);
@@ -129,7 +130,8 @@ static void test_marks(void) {
     CHECK(param_called(g, "decoder.mid.block_1.conv2.weight * 2^-6") != NULL);
     CHECK(param_called(g, "decoder.mid.attn_1.proj_out.bias * 2^-6") != NULL);
     CHECK(param_called(g, "decoder.mid.attn_1.q.weight * 2^-6") == NULL);
-    CHECK(param_called(g, "decoder.up.1.upsample.conv.bias * 2^-6") != NULL); /* reads and makes sums: only the bias */
+    /* reads and computes sums: only the bias */
+    CHECK(param_called(g, "decoder.up.1.upsample.conv.bias * 2^-6") != NULL);
     CHECK(param_called(g, "decoder.up.1.upsample.conv.weight * 2^-6") == NULL);
     CHECK(param_called(g, "decoder.conv_out.weight * 2^-6") == NULL);
     for (int64_t k = 0; k < g->n_nodes; k++) {

@@ -1,5 +1,5 @@
-/* test_time.c - networks of clips: what is planned computes what plain loops over all frames do, and a clip in slices of any
- * lengths gives the very bits of the whole. */
+/* test_time.c - networks of clips. A plan must compute the same as plain loops over all frames. A clip in slices of
+ * any lengths must give bit-identical results. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,11 +17,11 @@ typedef struct machine {
     const dv_tensors *weights;
     bool second; /* of the slice being opened */
     bool by_frame;
-    bool offload; /* their state, but for so many bytes */
+    bool offload; /* offloads the state, except for some bytes */
     uint64_t resident, room;
 } machine;
 
-typedef struct slice { /* made ready to run */
+typedef struct slice { /* a slice that is ready to run */
     dv_program *program;
     dv_instance *instance;
     void *block;
@@ -57,7 +57,8 @@ static void slice_close(const machine *m, slice *s) {
     *s = (slice){0};
 }
 
-/* The state, the offloaded part first, lies behind the arena of `keeper`, a slice that is open; NULL: behind its own. */
+/* The state lies behind the arena of `keeper`, an open slice; the offloaded part comes first. NULL: behind the
+ * slice's own arena. */
 static int slice_open(const machine *m, int64_t frames, bool continues, bool keeps, const slice *keeper, slice *s) {
     static const dv_control nobody;
     const dv_plan_options options = {
@@ -81,7 +82,7 @@ static int slice_open(const machine *m, int64_t frames, bool continues, bool kee
     r = r < 0 ? r : dv_program_load(s->program, &watch);
     r = r < 0 ? r : dv_heap_alloc(m->services.heap, DV_MEM_WORKSPACE, s->block_bytes, "test", &s->block);
     if (r == DAVY_OK) {
-        memset(s->block, 0xff, s->block_bytes); /* NaN: nothing of it is to be read before it is written */
+        memset(s->block, 0xff, s->block_bytes); /* NaN: no part may be read before it is written */
         const slice *of = keeper != NULL ? keeper : s;
         char *state = (char *)of->block + of->block_bytes - of->state_bytes;
         r = dv_program_lend(s->program, s->block, state, &s->instance);
@@ -100,7 +101,7 @@ static void move_pixels(const dvk_view *v, float *packed, bool to_view) {
     }
 }
 
-/* Returns the frames that came out. */
+/* Returns the number of output frames. */
 static int64_t slice_run(const slice *s, float *in, float *out) {
     static const dv_control nobody;
     dv_watch watch;
@@ -121,7 +122,7 @@ static clip made_up_clip(int64_t t, int64_t c) {
     return x;
 }
 
-/* Twice in the same slices: nothing may be left of the first clip. */
+/* Runs twice in the same slices: no trace of the first clip may remain. */
 static void check_slices(const machine *m, const clip *x, const clip *whole, int64_t first, int64_t next) {
     slice head, rest, second = {0};
     machine other = *m;
@@ -158,7 +159,7 @@ static void check_all_slices(const machine *m, const clip *x, const clip *whole)
     }
 }
 
-/* What is kept is offloaded: all of it, and but for some; fetched when it is wanted, and as early as may be. */
+/* Offloads all of the state, or all but a part; fetches it as late, or as early, as possible. */
 static void check_offloaded(const machine *m, const clip *x, const clip *whole) {
     machine other = *m;
     other.offload = true;
@@ -176,7 +177,7 @@ static void check_offloaded(const machine *m, const clip *x, const clip *whole) 
     }
 }
 
-/* Frame by frame: the same bits. */
+/* Frame by frame: bit-identical. */
 static void check_by_frame(const machine *m, clip *x, const clip *whole) {
     machine other = *m;
     slice all;
@@ -215,7 +216,7 @@ static void check_network(const machine *m) {
     free(x.data);
 }
 
-/* A picture by itself is a clip of one frame. */
+/* A single picture is a clip of one frame. */
 static void check_picture(const machine *m) {
     slice alone;
     if (m->net->first == 1 && slice_open(m, 1, false, false, NULL, &alone)) {
@@ -258,7 +259,7 @@ static void test_networks(uint32_t cpu) {
     dv_heap_release(m.services.heap);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static void check_refused(const dv_tensors *t, int64_t frames, dv_value (*build)(dv_graph *g, dv_value x),
                           const char *word) {

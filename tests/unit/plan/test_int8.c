@@ -1,4 +1,4 @@
-/* test_int8.c - the choice of layers with products of eight bits. */
+/* test_int8.c - the choice of layers that compute with 8-bit products. */
 #include <math.h>
 
 #include "core/plan/int8.h"
@@ -12,7 +12,7 @@ static void fill(dv_int8 *e, const double *errors, int64_t n) {
     }
 }
 
-/* Most work for the error first; no layer whose error would be one too much. */
+/* Layers with the most operations per error come first. A layer that exceeds the error stays off. */
 static void test_pick(void) {
     const double errors[] = {4.0, 1.0, 1.0, 3.0, 0.0, 100.0};
     dv_int8 e = {0};
@@ -24,7 +24,7 @@ static void test_pick(void) {
     dv_int8_clear(&e);
 }
 
-/* Layers before `first` are another stage's. */
+/* Layers before `first` belong to another stage. */
 static void test_stages(void) {
     const double errors[] = {1.0, 1.0, 1.0, 1.0};
     dv_int8 e = {0};
@@ -38,7 +38,7 @@ static void test_stages(void) {
     dv_int8_clear(&e);
 }
 
-/* A quarter at a time, those first that do least for their error. */
+/* Drops a quarter at a time, layers with the fewest operations per error first. */
 static void test_drop(void) {
     const double errors[] = {1.0, 8.0, 2.0, 1.0, 3.0, 1.0, 4.0, 1.0};
     dv_int8 e = {0};
@@ -51,7 +51,7 @@ static void test_drop(void) {
     dv_int8_clear(&e);
 }
 
-/* What made no number of the result stays off. */
+/* A layer whose error is NaN stays off. */
 static void test_not_finite(void) {
     const double errors[] = {(double)NAN, 1.0, (double)INFINITY};
     dv_int8 e = {0};

@@ -1,5 +1,6 @@
-/* test_plan.c - the arena never gives two living blocks the same bytes; planned networks compute what the graph says,
- * on the references and on whatever this processor has; concats and residuals cost no copies. */
+/* test_plan.c - the arena never gives two living blocks the same bytes. Planned networks compute the graph's
+ * values, with the references and with every kernel that this processor supports. Concats and residuals need no
+ * copies. */
 #include <math.h>
 #include <string.h>
 
@@ -36,7 +37,7 @@ static uint64_t check_arena(dv_block *blocks, int64_t n, uint64_t enough, int64_
         }
     }
     CHECKF(clashes == 0, "%d clashes among %d blocks", clashes, (int)n);
-    uint64_t most = 0; /* alive at once: no arena can be smaller */
+    uint64_t most = 0; /* bytes alive at once: the lower bound of any arena */
     for (int64_t t = 0; t < steps; t++) {
         uint64_t alive = 0;
         for (int64_t i = 0; i < n; i++) {
@@ -61,7 +62,7 @@ static void test_arena(void) {
         CHECK(check_arena(blocks, n, 0, 110, 1.6) <= plain);
     }
     uint64_t plain = 0, better = 0;
-    for (int round = 0; round < 20; round++) { /* few large ones: orders make a difference */
+    for (int round = 0; round < 20; round++) { /* a few large blocks, so that the order matters */
         for (int64_t i = 0; i < 24; i++) {
             const int64_t first = pick(40);
             blocks[i] = (dv_block){.bytes = 1000 * (1 + pick(4)), .first = first, .last = first + 1 + pick(12)};
@@ -70,7 +71,7 @@ static void test_arena(void) {
         better += check_arena(blocks, 24, 0, 60, 1.3);
     }
     CHECKF(better < plain / 100 * 97, "%llu and %llu", (unsigned long long)better, (unsigned long long)plain);
-    for (int64_t i = 0; i < 100; i++) { /* a chain: two are enough */
+    for (int64_t i = 0; i < 100; i++) { /* a chain: two blocks suffice */
         blocks[i] = (dv_block){.bytes = 6400, .first = i, .last = i + 1};
     }
     check_arena(blocks, 100, UINT64_MAX, 101, 1.0);
@@ -103,7 +104,7 @@ static void copy_pixels(const dvk_view *v, float *packed, bool to_view) {
     }
 }
 
-/* Runs a plan twice in the same instance: nothing may be left of the first run. */
+/* Runs a plan twice in the same instance: no trace of the first run may remain. */
 static davy_result run_plan(const machine *m, const dv_tensors *weights, dv_plan *plan, float *in, float *out) {
     static const dv_control nobody;
     dv_store *store = NULL;
@@ -191,7 +192,7 @@ static void test_network(const network *net) {
     free(data);
 }
 
-/* ---- what must not cost anything ---- */
+/* ---- cases that must need no copies ---- */
 
 static dv_plan *plan_of(const dv_tensors *t, int64_t h, int64_t w, dvk_dtype compute) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, h, w);
@@ -216,7 +217,8 @@ static void test_dense_blocks(void) {
     dv_plan *p = plan_of(t, 32, 32, DVK_F32);
     if (p != NULL) {
         CHECKF(count_op(p, "pointwise") == 0, "%d copies", (int)count_op(p, "pointwise"));
-        /* At most five slabs of nf + 4 gc live together: trunk input, block input, unit input, the unit, its output. */
+        /* At most five slabs of nf + 4 gc are alive together: the inputs of trunk, block and unit, the unit, its
+         * output. */
         CHECKF(p->arena_bytes <= 5 * 32 * 32 * 48 * 4 + 32 * 32 * 3 * 4, "arena %llu",
                (unsigned long long)p->arena_bytes);
     }
@@ -224,7 +226,7 @@ static void test_dense_blocks(void) {
     dv_tensors_release(t);
 }
 
-/* A dense group writes what it adds behind what it has: the picture without its mean is all that is copied. */
+/* A dense group writes new channels behind the existing ones. Only the picture without its mean is copied. */
 static void test_dense_transformer(void) {
     dv_tensors *t = fake_drct(24, 8, 8);
     dv_plan *p = plan_of(t, 32, 32, DVK_F32);
@@ -237,11 +239,11 @@ static void test_dense_transformer(void) {
     dv_tensors_release(t);
 }
 
-/* PLKSR's large kernel writes behind what it reads: nothing is copied. */
+/* PLKSR's large kernel writes behind its operand: nothing is copied. */
 static void test_large_kernels(void) {
     dv_tensors *t = fake_plksr((fake_plksr_spec){.real = 1, .nf = 32, .blocks = 3, .scale = 2, .k = 5, .gates = 1});
     dv_plan *p = plan_of(t, 24, 24, DVK_F32);
-    if (p != NULL) { /* each block's sum with its input, which the group norm is part of */
+    if (p != NULL) { /* each block's sum with its input, fused with the group norm */
         CHECKF(count_op(p, "pointwise") == 3 && count_op(p, "multiply") == 3, "%d copies",
                (int)count_op(p, "pointwise") - 3);
     }
@@ -252,13 +254,13 @@ static void test_large_kernels(void) {
 static void test_chain(void) {
     dv_tensors *t = fake_compact(16, 8, 1);
     dv_plan *p = plan_of(t, 32, 32, DVK_F32);
-    if (p != NULL) { /* the picture, kept for the skip, and two of the body */
+    if (p != NULL) { /* the picture, kept for the skip, and two values of the body */
         CHECKF(p->arena_bytes == 32 * 32 * (3 + 16 + 16) * 4, "arena %llu", (unsigned long long)p->arena_bytes);
         CHECK(p->flops == 2ull * 32 * 32 * 9 * (3 * 16 + 8 * 16 * 16 + 16 * 3));
     }
     dv_plan_release(p);
     p = plan_of(t, 32, 32, DVK_BF16);
-    if (p != NULL) { /* pictures stay f32, the body is half */
+    if (p != NULL) { /* pictures stay f32, the body takes half */
         CHECK(p->input.dtype == DVK_F32 && p->output.dtype == DVK_F32);
         CHECK(p->steps[0].args.conv.y.dtype == DVK_BF16 && p->steps[1].args.conv.x.dtype == DVK_BF16);
         CHECKF(p->arena_bytes == 32 * 32 * (3 * 4 + 16 * 2 + 16 * 2), "arena %llu", (unsigned long long)p->arena_bytes);

@@ -1,5 +1,5 @@
-/* test_plan_cuda.c - plans for GPUs that need not be there: how values are stored, what convolutions take over from their
- * neighbours, that something is chosen for every step on every generation and in every precision. */
+/* test_plan_cuda.c - plans for GPUs that need not be installed: the storage of values, the steps that convolutions
+ * absorb, and a kernel for every step on every generation and in every precision. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -11,7 +11,7 @@
 #include "tests/lib/fake_transformers.h"
 #include "tests/lib/plan_gpus.h"
 
-/* ---- how values are stored ---- */
+/* ---- storage of values ---- */
 
 static bool is_stored(dvk_dtype t) {
     return t == DVK_F32 || t == DVK_F16 || t == DVK_BF16;
@@ -68,7 +68,7 @@ static void check_steps(const char *name, const dv_plan *p, const dvk_cuda_caps 
     CHECKF(p->arena_bytes % 256 == 0 && p->scratch_bytes % 256 == 0, "%s: sizes", name);
 }
 
-/* Every norm is finished once, from a step's statistics or from a convolution's. */
+/* Every norm has one finish step, fed by a statistics step or by a convolution. */
 static void check_norms(const char *name, const dv_plan *p) {
     int64_t folded = 0;
     for (int64_t i = 0; i < p->n_steps; i++) {
@@ -122,7 +122,7 @@ static void test_networks(void) {
     }
 }
 
-/* ---- what is taken over ---- */
+/* ---- fusion ---- */
 
 static void test_shuffle(void) {
     network n = {"compact", fake_compact(64, 3, 4), DV_STAGE_UPSCALE, 360, 640};
@@ -141,7 +141,7 @@ static void test_shuffle(void) {
     dv_tensors_release(n.tensors);
 }
 
-/* Transposed convolutions and what is added to them: one step each where a kernel can. */
+/* Transposed convolutions and the additions behind them: one step each if a kernel supports it. */
 static void check_additions(const dvk_cuda_caps *caps, dvk_dtype compute, int64_t expected) {
     network n = {"cugan", fake_cugan((fake_cugan_spec){.in = 3, .bottom = 3, .k = 4, .out = 3}), DV_STAGE_UPSCALE, 360,
                  640};
@@ -172,8 +172,8 @@ static void test_additions(void) {
     check_additions(&turing, DVK_F16, 0);
 }
 
-/* Products that a factor's kernel takes over: 16-bit convolutions on Hopper, none where the kernels cannot. `own`: of which
- * so many convolutions are gated by a 1x1 convolution of their own result. */
+/* Products that the kernel of a factor absorbs: 16-bit convolutions on Hopper, none in f32. `own`: convolutions
+ * gated by a 1x1 convolution of their own result. */
 static void check_products(const network *n, int64_t expected, int64_t own) {
     dv_plan *folded = plan_of(n, &hopper, DVK_F16);
     dv_plan *apart = plan_of(n, &hopper, DVK_F32);
@@ -209,7 +209,7 @@ static void test_products(void) {
     check_products(&summed, 3, 3);
 }
 
-/* Norm, 1x1, depthwise and what follows in one step, where 16-bit kernels do it. */
+/* Norm, 1x1, depthwise and the ops behind them in one step, for 16-bit kernels. */
 static void test_depthwise(void) {
     network n = {"omnisr", fake_omnisr(64, 2, 8, 4), DV_STAGE_UPSCALE, 128, 128};
     dv_plan *together = plan_of(&n, &hopper, DVK_BF16);
@@ -227,7 +227,7 @@ static void test_depthwise(void) {
     dv_tensors_release(n.tensors);
 }
 
-/* The halves of transformer blocks in one step each. */
+/* Each half of a transformer block in one step. */
 static void test_swin(void) {
     network n = {"swinir", fake_swinir(180, 6, 8, 0), DV_STAGE_UPSCALE, 128, 128};
     dv_plan *together = plan_of(&n, &hopper, DVK_BF16);
@@ -245,7 +245,8 @@ static void test_swin(void) {
     dv_tensors_release(n.tensors);
 }
 
-/* A last convolution that stores the picture itself needs no room for its result; and only a plan that may is direct. */
+/* A last convolution that stores the picture itself needs no buffer for its result. Only a plan with options.direct
+ * may do so. */
 static void check_direct(const network *n, dvk_dtype compute, bool expected) {
     dv_plan *plans[2] = {NULL, NULL};
     for (int k = 0; k < 2; k++) {
@@ -276,7 +277,7 @@ static void test_direct(void) {
     check_direct(&span, DVK_F16, true);
     check_direct(&dense, DVK_F16, true);
     check_direct(&decoder, DVK_BF16, true);
-    check_direct(&encoder, DVK_BF16, false); /* moments are mixed once more */
+    check_direct(&encoder, DVK_BF16, false); /* a further convolution follows the moments */
     check_direct(&precise, DVK_F32, false);
 }
 
@@ -286,7 +287,7 @@ static void test_large(void) {
     if (p != NULL) {
         check_steps(n.name, p, &hopper);
         check_norms(n.name, p);
-        /* The second resolution: [1024,1024,256] twice over, in and out of a convolution. */
+        /* At the second resolution: two values [1024,1024,256], the operand and the result of a convolution. */
         CHECKF(p->arena_bytes + p->scratch_bytes < 1088ull << 20, "arena %llu, scratch %llu",
                (unsigned long long)p->arena_bytes, (unsigned long long)p->scratch_bytes);
     }
@@ -294,7 +295,7 @@ static void test_large(void) {
     dv_tensors_release(n.tensors);
 }
 
-/* ---- which layers begin with their picture's end ---- */
+/* ---- layers that scan their picture backwards ---- */
 
 static void check_turns(int64_t h, int64_t w, const dvk_cuda_caps *caps, int64_t expected) {
     network n = {"compact", fake_compact(64, 6, 4), DV_STAGE_UPSCALE, h, w};
@@ -318,7 +319,7 @@ int main(void) {
     test_shuffle();
     test_additions();
     check_turns(1080, 1920, &hopper, 3);
-    check_turns(90, 160, &hopper, 0); /* the cache holds it */
+    check_turns(90, 160, &hopper, 0); /* the picture fits the cache */
     check_turns(1080, 1920, &ampere, 0);
     test_products();
     test_depthwise();

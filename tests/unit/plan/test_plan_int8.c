@@ -1,12 +1,12 @@
-/* test_plan_int8.c - which layers compute in eight bits: FP8 on Hopper, INT8 on cards where it gains, those that a model was
- * told, none otherwise. */
+/* test_plan_int8.c - the layers that compute in 8 bits: FP8 on Hopper, INT8 on cards where it is faster, the listed
+ * layers of a model, none otherwise. */
 #include "core/plan/int8.h"
 #include "kernels/dtype.h"
 #include "tests/lib/fake_convnets.h"
 #include "tests/lib/fake_transformers.h"
 #include "tests/lib/plan_gpus.h"
 
-/* Eight bits only when they were asked for, in f16 pictures, and never in the first and the last layer. */
+/* 8 bits only on request and in f16 pictures, and never in the first and the last layer. */
 static void check_int8(const network *n, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t at_least) {
     const uint32_t bit = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
     const int64_t channels = compute == DVK_FP8 ? 32 : 16;
@@ -44,7 +44,7 @@ static void check_int8(const network *n, const dvk_cuda_caps *caps, dvk_dtype co
     dv_plan_release(usual);
 }
 
-/* A transformer, whose values leave the range of f16: its linear layers, of bf16. */
+/* A transformer whose values exceed the range of f16: its linear layers, with bf16 operands. */
 static void check_wide(const dvk_cuda_caps *caps, bool gains) {
     const network n = {"hat", fake_hat(180, 6, 16, 60), DV_STAGE_UPSCALE, 256, 256};
     dv_graph *g = fake_build(n.tensors, NULL, n.stage, n.h, n.w);
@@ -69,7 +69,7 @@ static void check_wide(const dvk_cuda_caps *caps, bool gains) {
     dv_tensors_release(n.tensors);
 }
 
-/* Those of `eight` and no others. */
+/* Exactly the layers in `eight`. */
 static void check_chosen(const network *n, const dvk_cuda_caps *caps) {
     dv_int8 eight = {0};
     dv_plan *all = plan_of(n, caps, DVK_INT8);
@@ -96,7 +96,7 @@ static void check_chosen(const network *n, const dvk_cuda_caps *caps) {
     dv_int8_clear(&eight);
 }
 
-/* About a GeForce of compute capability 8.6: sums of f16 in f32 at half the rate. */
+/* Similar to a GeForce of compute capability 8.6: f16 products summed in f32 at half the rate. */
 static const dvk_cuda_caps geforce = {.sm = 86,
                                       .processors = 82,
                                       .shared_bytes = 99 << 10,

@@ -1,5 +1,6 @@
-/* test_plan_unet.c - plans of Real-CUGAN and waifu2x for GPUs that need not be there: squeeze and excitation without a pass
- * over its picture, two convolutions in one step, the first network's result in its last convolution's. */
+/* test_plan_unet.c - plans of Real-CUGAN and waifu2x for GPUs that need not be installed. Squeeze and excitation
+ * needs no pass over its picture, two convolutions run in one step, and the first network's result is added in its
+ * last convolution. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -39,7 +40,7 @@ static int64_t count_op(const dv_plan *p, const char *op) {
     return n;
 }
 
-/* What the pointer at `field` of a step stands for; NULL: nothing. */
+/* The bind of the pointer at `field` of a step; NULL: none. */
 static const dv_bind *bind_of(const dv_plan *p, const dv_step *s, size_t field) {
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
         if (p->binds[i].field == field) {
@@ -53,7 +54,7 @@ static bool same_place(const dv_bind *a, const dv_bind *b) {
     return a != NULL && b != NULL && a->kind == DV_BIND_ARENA && b->kind == DV_BIND_ARENA && a->at == b->at;
 }
 
-/* The step whose weights step s scales, or that is given the scales for its own; NULL: none. */
+/* The step whose weights step s scales, or that gets the scales for its own weights; NULL: none. */
 static const dv_step *reader_of(const dv_plan *p, const dv_step *s) {
     const dv_bind *scaled = bind_of(p, s, offsetof(dvk_args, excite.scaled));
     const dv_bind *scale = bind_of(p, s, offsetof(dvk_args, excite.scale));
@@ -71,7 +72,7 @@ static const dv_step *reader_of(const dv_plan *p, const dv_step *s) {
     return NULL;
 }
 
-/* A later convolution, a residual of which step s gives the factors; NULL: none. */
+/* A later convolution with a residual whose factors step s computes; NULL: none. */
 static const dv_step *adder_of(const dv_plan *p, const dv_step *s) {
     const dv_bind *scale = bind_of(p, s, offsetof(dvk_args, excite.scale));
     for (const dv_step *later = s + 1; later < p->steps + p->n_steps; later++) {
@@ -82,8 +83,8 @@ static const dv_step *adder_of(const dv_plan *p, const dv_step *s) {
     return NULL;
 }
 
-/* Step k excites: the one before it makes the sums of a picture as large, a later one reads that very picture scaled, and
- * another adds it where `adds`. */
+/* Step k is "excite". The step before it computes the sums of a picture of that size. A later step reads the same
+ * picture with scaled weights. If `adds`, another one adds the picture. */
 static void check_excite(const dv_plan *p, int64_t k, bool adds) {
     const dv_step *s = &p->steps[k], *before = &p->steps[k - 1], *reader = reader_of(p, s), *adder = adder_of(p, s);
     const dvk_excite_args *a = &s->args.excite;
@@ -100,7 +101,7 @@ static void check_excite(const dv_plan *p, int64_t k, bool adds) {
     CHECK(adder == NULL || (adder->args.conv.epi.n_res == 1 && adder->args.conv.y.c == a->c));
 }
 
-/* Two convolutions in one: a result that is kept, and what becomes of it, half as large and read next. */
+/* Two convolutions in one step: a result that is kept, and a second one of half its size that the next step reads. */
 static void check_down(const dv_plan *p, const dv_step *s) {
     const dvk_conv_down_args *a = &s->args.conv_down;
     const dv_bind *kept = bind_of(p, s, offsetof(dvk_args, conv_down.y.data));
@@ -110,7 +111,7 @@ static void check_down(const dv_plan *p, const dv_step *s) {
           same_place(half, bind_of(p, s + 1, offsetof(dvk_args, conv.x.data))));
 }
 
-/* The second of four squeezed pictures is also added, later and in part. */
+/* The second of four squeezed pictures is also added, later and cropped. */
 static void check_squeezes(dvk_dtype compute) {
     dv_tensors *weights = fake_cugan(cugan_x2);
     dv_plan *p = plan_of(weights, &hopper, compute, 360, 640), *plain = plan_of(weights, &hopper, DVK_F32, 360, 640);
@@ -134,7 +135,8 @@ static void check_squeezes(dvk_dtype compute) {
     dv_tensors_release(weights);
 }
 
-/* Of a tile, whose means are given: nobody sums, and what each is of is there when the steps before it have run. */
+/* Plans of a tile, whose means are given: no step computes sums, and each mean's operand is complete after the
+ * steps before it. */
 static void check_given(dvk_dtype compute, bool folds) {
     dv_tensors *weights = fake_cugan(cugan_x2);
     const dv_plan_options options = {.caps = &hopper, .compute = compute, .given_means = true};
@@ -156,7 +158,7 @@ static void check_given(dvk_dtype compute, bool folds) {
             CHECK(!folds || (s->args.excite.rows == 1 && s->args.excite.pixels == 1));
             CHECK(folds || s->args.pool.x.h * s->args.pool.x.w == 1);
             CHECK(k == 0 || (m->cost > m[-1].cost && m->flops > m[-1].flops));
-            for (int64_t i = 0; i < p->n_binds; i++) { /* nothing else is ever there */
+            for (int64_t i = 0; i < p->n_binds; i++) { /* nothing else is ever placed there */
                 const uint64_t at = p->binds[i].kind == DV_BIND_ARENA ? p->binds[i].at : UINT64_MAX;
                 CHECK(&p->binds[i] == given || at < m->given_at || at >= m->given_at + (uint64_t)m->x.c * 4);
             }
@@ -166,7 +168,7 @@ static void check_given(dvk_dtype compute, bool folds) {
     dv_tensors_release(weights);
 }
 
-/* Where no kernel of a convolution sums, nothing is taken over; nor where the product is read by something else. */
+/* If no convolution kernel computes sums, nothing is fused. The same holds if another op reads the product. */
 static void check_left(dv_tensors *weights, const dvk_cuda_caps *caps, dvk_dtype compute) {
     dv_plan *p = plan_of(weights, caps, compute, 64, 72);
     if (p != NULL) {
@@ -176,7 +178,7 @@ static void check_left(dv_tensors *weights, const dvk_cuda_caps *caps, dvk_dtype
     dv_tensors_release(weights);
 }
 
-/* Every kind of the family, and sizes that are hardly there. */
+/* Every kind of the family, and the smallest sizes. */
 static void check_family(fake_cugan_spec spec, int64_t h, int64_t w) {
     static const dvk_dtype precisions[] = {DVK_F16, DVK_BF16, DVK_F32, DVK_FP8, DVK_INT8};
     dv_tensors *weights = fake_cugan(spec);

@@ -1,5 +1,5 @@
-/* test_winograd.c - convolutions by Winograd's F(4, 3): the references of op.h against the plain convolution, and the packed
- * weights of cuda/wgmma, gone through in the order that conv_winograd_sm90.cu has. */
+/* test_winograd.c - Winograd's F(4, 3). Compares the references of op.h with the plain convolution. Reads the
+ * packed weights of cuda/wgmma in the order of conv_winograd_sm90.cu. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void run(const char *op, const void *args) {
 static void make(network *n, int64_t w) {
     uint32_t seed = (uint32_t)w;
     *n = (network){.w = w, .quads = (w + DVK_WINOGRAD_PIXELS - 1) / DVK_WINOGRAD_PIXELS};
-    n->x = random_floats(H * w * C, 4, &seed); /* whose transform is exact in f16 */
+    n->x = random_floats(H * w * C, 4, &seed); /* its transform is exact in f16 */
     n->v = random_floats(DVK_WINOGRAD_LINES * H * n->quads * C, 512, &seed);
     n->weights = random_floats(OUT * C * 9, 512, &seed);
     n->plain = random_floats(H * w * OUT, 512, &seed);
@@ -76,7 +76,8 @@ static void drop(network *n) {
     free(n->y);
 }
 
-/* What tap `tap` of the packed weights of channel `o` makes of the transformed picture at row oy and quad q. */
+/* The sum that tap `tap` of the packed weights of channel `o` contributes at row oy and quad q of the transformed
+ * picture. */
 static double product_of(const network *n, const unsigned char *packed, int64_t tap, int64_t o, int64_t oy, int64_t q) {
     static const int lines[DVK_WINOGRAD_LINES] = {1, 2, 3, 4, 0, 5};
     const int64_t row = tap % 3, chunk = tap / 3 % (C / 64), line = lines[tap / 3 / (C / 64)], iy = oy + row - 1;
@@ -89,7 +90,7 @@ static double product_of(const network *n, const unsigned char *packed, int64_t 
     return sum;
 }
 
-/* The sums of the points +-3/4 and +-3/2 become what they add to the four pixels of a quad. */
+/* Converts the sums at the points +-3/4 and +-3/2 to their contributions to the four pixels of a quad. */
 static void mix(double *set) {
     static const double points[4] = {0.75, -0.75, 1.5, -1.5};
     double mixed[4] = {0.0, 0.0, 0.0, 0.0};
