@@ -1,4 +1,4 @@
-/* fake_clips.h - names and shapes of video autoencoders, small; and clips of made-up frames on their way through them. */
+/* fake_clips.h - names and shapes of small video autoencoders, and clips of generated frames for them. */
 #ifndef DV_TESTS_FAKE_CLIPS_H
 #define DV_TESTS_FAKE_CLIPS_H
 
@@ -11,11 +11,11 @@
 
 void fake_conv3d(dv_tensors *t, const char *name, int64_t o, int64_t i, int64_t frames, int64_t k);
 
-/* SeedVR2's on so many levels: all but the encoder's first downsampler and the decoder's last upsampler change the number of
+/* SeedVR2's with that many levels. All samplers but the encoder's first and the decoder's last change the number of
  * frames. */
 dv_tensors *fake_seedvr2_of(const int64_t *width, int levels, int64_t z);
 
-/* On three levels: two frames a latent, a quarter of the sides, four latent channels. */
+/* Three levels: two frames per latent, a quarter of the sides, four latent channels. */
 dv_tensors *fake_seedvr2(void);
 
 /* ---- frames: planes of f32, [t][c][h][w] ---- */

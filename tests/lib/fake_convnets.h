@@ -1,5 +1,5 @@
-/* fake_convnets.h - the tensor names and shapes of the newer convolutional upscalers, as fake_networks.h has them of the
- * first: from the tables of docs/arch, at any width. */
+/* fake_convnets.h - tensor names and shapes of the newer convolutional upscalers, at any width. They follow the
+ * tables of docs/arch; fake_networks.h has the older ones. */
 #ifndef DV_TESTS_FAKE_CONVNETS_H
 #define DV_TESTS_FAKE_CONVNETS_H
 
@@ -21,8 +21,8 @@ dv_tensors *fake_plksr(fake_plksr_spec s);
 void fake_transposed(dv_tensors *t, const char *name, int64_t in, int64_t out, int64_t k);
 
 typedef struct fake_cugan_spec {
-    int64_t in, bottom, k; /* of the first network: channels, those of its last layer and that one's kernel */
-    int64_t out, final;    /* final: outputs of conv_final; 0: there is none */
+    int64_t in, bottom, k; /* of the first network: input channels; channels and kernel of its last layer */
+    int64_t out, final;    /* final: outputs of conv_final; 0: no such tensor */
     int pro;
 } fake_cugan_spec;
 
@@ -32,7 +32,7 @@ dv_tensors *fake_cugan_narrow(fake_cugan_spec s, int64_t by);
 dv_tensors *fake_cugan(fake_cugan_spec s);
 dv_tensors *fake_upconv7(void);
 
-/* window 0: no table of positions */
+/* window 0: no position table */
 dv_tensors *fake_omnisr(int64_t nf, int groups, int64_t window, int64_t scale);
 
 #endif

@@ -97,7 +97,7 @@ static void fake_tae_block(dv_tensors *t, const char *at, int64_t n, int pool) {
 void fake_tae_half(dv_tensors *t, const char *prefix, int offset, int encoder, int large, int64_t z, int pool) {
     typedef struct layer {
         int at;
-        char kind; /* c conv, n conv without bias, b block, p block that has a pool in taef2 */
+        char kind; /* c conv, n conv without bias, b block, p block with a pool in taef2 */
         int64_t out, in;
     } layer;
     const layer e8[] = {{0, 'c', 64, 3},   {1, 'b', 64, 64},  {2, 'n', 64, 64},  {3, 'b', 64, 64},

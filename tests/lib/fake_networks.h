@@ -1,5 +1,5 @@
-/* fake_networks.h - the tensor names and shapes of the networks we know, written from the layer tables of docs/arch, at
- * any width: what a file of that architecture would hold. */
+/* fake_networks.h - tensor names and shapes of the supported networks, at any width, as in a file. They follow the
+ * layer tables of docs/arch. */
 #ifndef DV_TESTS_FAKE_NETWORKS_H
 #define DV_TESTS_FAKE_NETWORKS_H
 
@@ -9,7 +9,7 @@
 const char *fake_name(const char *fmt, ...);
 dv_tensors *fake_compact(int64_t nf, int convs, int64_t scale);
 
-/* parts: as trained; else only eval_conv. */
+/* parts: the tensors of training; otherwise only eval_conv. */
 void fake_conv3xc(dv_tensors *t, const char *name, int64_t o, int64_t i, int parts);
 
 dv_tensors *fake_span(int64_t nf, int64_t scale, int parts, int no_norm);
@@ -24,7 +24,7 @@ typedef struct fake_rrdb_spec {
 
 dv_tensors *fake_rrdb(fake_rrdb_spec s);
 
-/* One half. A chain is written as "index:kind:in:out ..." would be; here by hand for the two sizes. */
+/* One half. The two sizes of chains are written by hand. */
 void fake_tae_half(dv_tensors *t, const char *prefix, int offset, int encoder, int large, int64_t z, int pool);
 
 dv_tensors *fake_tae(int64_t z, int large, int pool);
@@ -38,7 +38,7 @@ typedef struct fake_kl_spec {
 
 dv_tensors *fake_kl(fake_kl_spec s);
 
-/* The usual ones: 32 growth channels; four levels of 128, 256, 512, 512, the decoder's scaled to `width`. */
+/* The usual networks: 32 growth channels; four levels of 128, 256, 512, 512; the decoder's are scaled to `width`. */
 dv_tensors *fake_usual_rrdb(int dialect, int64_t nf, int blocks, int doublings, int64_t in);
 
 dv_tensors *fake_usual_kl(int names, int64_t z, int quant, int64_t width);

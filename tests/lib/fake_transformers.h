@@ -1,10 +1,10 @@
-/* fake_transformers.h - fake_networks.h's like for SwinIR, SRFormer, DRCT, HAT, DAT, RGT and ATD, small. */
+/* fake_transformers.h - names and shapes, as in fake_networks.h, of small SwinIR, SRFormer, DRCT, HAT, DAT, RGT and ATD. */
 #ifndef DV_TESTS_FAKE_TRANSFORMERS_H
 #define DV_TESTS_FAKE_TRANSFORMERS_H
 
 #include "tests/lib/fake_networks.h"
 
-/* direct: tail "pixelshuffledirect", and three convolutions where there is one otherwise */
+/* direct: tail "pixelshuffledirect", and three convolutions instead of one */
 dv_tensors *fake_swinir(int64_t c, int64_t heads, int64_t window, int direct);
 
 /* window: in pixels */

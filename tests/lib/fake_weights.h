@@ -1,5 +1,6 @@
-/* fake_weights.h - lists of tensors without files, for tests of graphs and architectures: names and shapes only, or
- * with numbers that follow from the tensor's name, so that two graphs of the same weights see the same numbers. */
+/* fake_weights.h - lists of tensors without files, for tests of graphs and architectures. They have names and
+ * shapes only, or also numbers that depend on the tensor's name. Two graphs of the same weights then read the same
+ * numbers. */
 #ifndef DV_TESTS_FAKE_WEIGHTS_H
 #define DV_TESTS_FAKE_WEIGHTS_H
 
@@ -15,13 +16,13 @@ dv_tensors *fake_new(void);
 void fake_add(dv_tensors *t, int32_t ndim, const int64_t *shape, const char *fmt, ...);
 void fake_vector(dv_tensors *t, const char *name, int64_t n);
 
-/* <name>.weight [o, i, k, k] and, if asked for, <name>.bias [o] */
+/* <name>.weight [o, i, k, k] and optionally <name>.bias [o] */
 void fake_conv(dv_tensors *t, const char *name, int64_t o, int64_t i, int64_t k, int bias);
 
 void fake_norm(dv_tensors *t, const char *name, int64_t n);
 void fake_done(dv_tensors *t);
 
-/* Gives every tensor numbers in [-0.5, 0.5) over sqrt(inputs). *data is theirs: free it after the tensors. */
+/* Fills every tensor with numbers in [-0.5, 0.5) / sqrt(inputs). The tensors use *data: free it after them. */
 int fake_fill(dv_tensors *t, float **data);
 
 #endif

@@ -1,4 +1,4 @@
-/* fuse_check.h - what the tests of fusing share: small weights, and what must hold in every fused graph. */
+/* fuse_check.h - shared by the tests of fusion: small weights, and conditions that hold in every fused graph. */
 #ifndef DV_TESTS_FUSE_CHECK_H
 #define DV_TESTS_FUSE_CHECK_H
 

@@ -1,4 +1,4 @@
-/* gpus.h - cards that plans are made for where there is none: about a T4, an A100 and an H100. */
+/* gpus.h - capabilities of GPUs for plans without a GPU: similar to a T4, an A100 and an H100. */
 #ifndef DV_TESTS_GPUS_H
 #define DV_TESTS_GPUS_H
 

@@ -96,7 +96,7 @@ static void in_conv(const interpreter *it, const dv_node *node, dv_shape x, dv_s
     free(w);
 }
 
-/* Weights of its own for each parity of the result's rows and columns. */
+/* Each parity of the result's rows and columns has weights of its own. */
 static void in_conv_phased(const interpreter *it, const dv_node *node, dv_shape x, dv_shape y, float *out) {
     for (int64_t i = 0; i < y.h * y.w * y.c; i++) {
         const int64_t oy = i / y.c / y.w, ox = i / y.c % y.w, o = i % y.c;
@@ -210,7 +210,7 @@ static float in_unfused(const interpreter *it, const dv_node *node, int64_t inde
     }
 }
 
-/* Layer norm and attention in windows or between channels; 0: the node is something else. */
+/* Layer norm, and attention in windows or between channels. Returns 0 for another op. */
 static int in_transformer(const interpreter *it, const dv_node *node, dv_shape y, float *out) {
     const float *weight = node->weight != DV_NO_PARAM ? it->params[node->weight] : NULL;
     const float *qkv[3] = {0};
@@ -266,7 +266,7 @@ static void in_node(interpreter *it, int64_t index) {
             if (!pointwise) {
                 out[i] = in_moved(it, node, y, (int64_t)i / y.c / y.w, (int64_t)i / y.c % y.w, c);
                 if (node->op == DV_OP_DEPTHWISE || node->op == DV_OP_MULTIPLY) {
-                    out[i] = in_epilogue(it, node, out[i], i, c); /* nothing but the bias, unless fused */
+                    out[i] = in_epilogue(it, node, out[i], i, c); /* only the bias, unless fused */
                 }
             } else if (it->g->fused) {
                 out[i] = in_epilogue(it, node, in_prologue(it, node, it->values[node->in[0]][i], c), i, c);

@@ -99,7 +99,7 @@ static void id_refine(const id_operands *o, dv_shape y, float *out) {
     }
 }
 
-/* Of one picture. 0: the node is something else. */
+/* For one picture. Returns 0 for another op. */
 static int id_picture(const id_operands *o, dv_shape y, float *out) {
     switch (o->node->op) {
     case DV_OP_TOKENS:

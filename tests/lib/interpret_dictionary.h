@@ -15,7 +15,7 @@ typedef struct id_operands {
     const float *weight, *bias;
 } id_operands;
 
-/* Pictures one after the other; tokens may be one picture's for all. 0: the node is something else. */
+/* Loops over pictures; all may share one picture's tokens. Returns 0 for another op. */
 int id_node(const id_operands *o, dv_shape y, float *out);
 
 #endif

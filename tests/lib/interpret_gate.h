@@ -1,4 +1,4 @@
-/* interpret_gate.h - one element of what the ops of core/graph/build.c compute, in plain loops; for interpret.h. */
+/* interpret_gate.h - computes one element of an op of core/graph/build.c, in plain loops; for interpret.h. */
 #ifndef DV_TESTS_INTERPRET_GATE_H
 #define DV_TESTS_INTERPRET_GATE_H
 

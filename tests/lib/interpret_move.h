@@ -1,4 +1,4 @@
-/* interpret_move.h - one element of what folding, unfolding and padding make, in plain loops; for interpret.h. */
+/* interpret_move.h - computes one element of fold, unfold or pad, in plain loops; for interpret.h. */
 #ifndef DV_TESTS_INTERPRET_MOVE_H
 #define DV_TESTS_INTERPRET_MOVE_H
 

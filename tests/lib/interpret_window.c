@@ -56,12 +56,12 @@ typedef struct iw_axis {
     int64_t padded, window, keys, shift, grid, cut;
 } iw_axis;
 
-/* Row or column of the frame where this pixel (or a place of the extension) lies. */
+/* The row or column of the shifted frame for this pixel (or for a position beyond the picture). */
 static int64_t iw_rolled(const iw_axis *a, int64_t at) {
     return (at - a->shift + a->padded) % a->padded;
 }
 
-/* Which place of the window around pixel i is frame coordinate j, from 0 on; -1: none. */
+/* The index of frame coordinate j in the window around pixel i; -1: outside it. */
 static int64_t iw_place(const iw_axis *a, int64_t i, int64_t j) {
     if (a->grid) {
         const int64_t step = a->padded / a->window;
@@ -173,7 +173,7 @@ static int iw_same_group(const dv_window *w, dv_shape s, int64_t a, int64_t b) {
                    : ay / w->h == by / w->h && ax / w->w == bx / w->w;
 }
 
-/* Pixels that are in the same group as p, in order; how many. */
+/* Lists the pixels in p's group, in order; returns their number. */
 static int64_t iw_group_of(const dv_window *w, dv_shape s, int64_t p, int64_t *pixels) {
     int64_t n = 0;
     for (int64_t t = 0; t < s.h * s.w; t++) {
@@ -184,7 +184,7 @@ static int64_t iw_group_of(const dv_window *w, dv_shape s, int64_t p, int64_t *p
     return n;
 }
 
-/* Over n pixels: channel c of a times channel d of b, of pictures with `channels`. */
+/* Sum over n pixels of channel c of a times channel d of b. Both pictures have `channels`. */
 static double iw_dot(const int64_t *pixels, int64_t n, int64_t channels, const float *a, int64_t c, const float *b,
                      int64_t d) {
     double dot = 0.0;

@@ -1,5 +1,5 @@
-/* interpret_window.h - the ops of transformers for interpret.h, in plain loops over the whole picture: which pixels see
- * each other is asked of every pair of them. */
+/* interpret_window.h - the ops of transformers for interpret.h, in plain loops over the whole picture. Every pair
+ * of pixels is tested for whether they attend to each other. */
 #ifndef DV_TESTS_INTERPRET_WINDOW_H
 #define DV_TESTS_INTERPRET_WINDOW_H
 

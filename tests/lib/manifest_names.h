@@ -1,4 +1,4 @@
-/* manifest_names.h - the names and shapes that the manifest of a golden case lists, as tensors without numbers. */
+/* manifest_names.h - names and shapes from the manifest of a golden case, as tensors without numbers. */
 #ifndef DV_TESTS_MANIFEST_NAMES_H
 #define DV_TESTS_MANIFEST_NAMES_H
 
@@ -15,7 +15,7 @@
 dv_json *read_json(const char *path);
 dv_tensors *tensors_of_case(const dv_json *manifest);
 
-/* Of a case beside the golden runner, or in DAVY_SHARED. NULL: not there, and the check is counted as skipped. */
+/* The case is beside the golden runner, or in DAVY_SHARED. NULL: not found; the check counts as skipped. */
 dv_tensors *names_of(const char *name);
 
 #endif

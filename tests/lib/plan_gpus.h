@@ -1,4 +1,4 @@
-/* plan_gpus.h - plans of made-up networks for cards that need not be there. DAVY_SHOW_PLANS=1 prints them. */
+/* plan_gpus.h - plans of made-up networks for GPUs that need not be installed. DAVY_SHOW_PLANS=1 prints them. */
 #ifndef DV_TESTS_PLAN_GPUS_H
 #define DV_TESTS_PLAN_GPUS_H
 

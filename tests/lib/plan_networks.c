@@ -46,8 +46,8 @@ static dv_graph *build_kl_decoder(const dv_tensors *t) {
     return fake_build(t, NULL, DV_STAGE_DECODE, 5, 4);
 }
 
-/* Every awkward way to meet a concat: prefixes of each other, an input twice, one value in two concats at different
- * places, a crop, the graph's own input, a concat in a concat. */
+/* Difficult operands of concats: prefixes of each other, an input twice, one value at different places of two
+ * concats. Also a crop, the graph's own input, and a concat in a concat. */
 static dv_tensors *weights_odd(void) {
     dv_tensors *t = fake_new();
     fake_conv(t, "a", 6, 5, 3, 1);
@@ -115,8 +115,8 @@ static dv_graph *build_transformer(const dv_tensors *t) {
     return fake_build(t, NULL, DV_STAGE_UPSCALE, 18, 21);
 }
 
-/* Views of views: a slice of a slice, a crop within it, read by convolutions, products and concats; products in place of
- * either operand; a gate of one pixel and one of one channel. */
+/* Views of views: a slice of a slice and a crop within it, read by convolutions, products and concats. Also
+ * products in place of either operand, a gate of one pixel and one of one channel. */
 static dv_tensors *weights_views(void) {
     dv_tensors *t = fake_new();
     fake_conv(t, "a", 12, 6, 3, 1);

@@ -1,4 +1,4 @@
-/* plan_networks.h - made-up networks of every kind, small enough to be computed by the plain references. */
+/* plan_networks.h - made-up networks of every kind, small enough for the plain references. */
 #ifndef DV_TESTS_PLAN_NETWORKS_H
 #define DV_TESTS_PLAN_NETWORKS_H
 

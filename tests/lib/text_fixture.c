@@ -5,7 +5,7 @@ static const char *or_else(const char *s, const char *otherwise) {
     return s != NULL ? s : otherwise;
 }
 
-/* GPT-2's alphabet, counted again rather than asked of what is tested. */
+/* GPT-2's alphabet, computed independently of the tested code. */
 static void put_vocabulary(blob *b) {
     uint32_t other = 256;
     for (uint32_t byte = 0; byte < 256; byte++) {

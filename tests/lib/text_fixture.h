@@ -1,4 +1,4 @@
-/* text_fixture.h - small tokenizers for tests: all 256 bytes (ids are the bytes), and whatever a test adds. */
+/* text_fixture.h - small tokenizers for tests: all 256 bytes (the ids are the bytes), and tokens that a test adds. */
 #ifndef DV_TESTS_TEXT_FIXTURE_H
 #define DV_TESTS_TEXT_FIXTURE_H
 

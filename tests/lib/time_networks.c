@@ -55,7 +55,7 @@ static clip reference_causal(const dv_tensors *t, clip x) {
     return clip_convolve(t, y, &o);
 }
 
-/* The end of SeedVR2's decoder: frames appear, then blocks with and without a shortcut of their own. */
+/* The end of SeedVR2's decoder: time grows, then blocks with and without a shortcut convolution. */
 static dv_tensors *weights_blocks(void) {
     dv_tensors *t = fake_new();
     fake_conv3d(t, "a", channels, 3, 3, 3);
@@ -133,7 +133,7 @@ static clip reference_blocks(const dv_tensors *t, clip x) {
     return clip_convolve(t, y, &o);
 }
 
-/* SeedVR2's upsamplers, with time and without. */
+/* SeedVR2's upsamplers, with and without growth in time. */
 static dv_tensors *weights_grown(void) {
     dv_tensors *t = fake_new();
     fake_conv3d(t, "a", channels, 3, 3, 3);
@@ -156,7 +156,7 @@ static void build_grown(dv_graph *g, dv_value x) {
     dv_output(g, dv_conv3d(g, dv_upsampler(g, u, "v", 1), "o", 3, &mix));
 }
 
-/* The cells of upsampler.h; takes x over. */
+/* The cells of upsampler.h. Takes ownership of x. */
 static clip clip_cells(clip x, int64_t times) {
     clip y = clip_new(x.t * times, 2 * x.h, 2 * x.w, x.c / 4 / times);
     for (int64_t at = 0; at < clip_count(&y); at++) {
@@ -184,7 +184,7 @@ static clip reference_grown(const dv_tensors *t, clip x) {
     return clip_convolve(t, clip_convolve(t, clip_cells(clip_convolve(t, x, &v), 1), &q), &o);
 }
 
-/* As TAEHV has it: memories of one frame, zeros at first, frames folded into channels and back. */
+/* As in TAEHV: blocks with a memory of one frame (zeros at first), and frames folded into channels and back. */
 static dv_tensors *weights_memory(void) {
     dv_tensors *t = fake_new();
     fake_conv3d(t, "a", 12, 5, 1, 3);

@@ -1,4 +1,4 @@
-/* vlm_lookup.h - answers that repeat what was said, with tokens looked up and without. */
+/* vlm_lookup.h - answers that repeat words, with and without lookup of tokens. */
 #ifndef DV_TESTS_VLM_LOOKUP_H
 #define DV_TESTS_VLM_LOOKUP_H
 
@@ -7,7 +7,7 @@
 
 enum { LOOKUP_MOST = 128 };
 
-/* The same words again and again: what they are followed by is looked up, rightly or not, and nothing changes. */
+/* The prompt repeats words. Their successors are looked up, correctly or not; the answer must stay the same. */
 void test_lookup(const fixture *f);
 
 #endif

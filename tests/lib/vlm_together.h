@@ -1,4 +1,4 @@
-/* vlm_together.h - questions of many kinds, asked alone and together in many ways: what is said is the same. */
+/* vlm_together.h - questions of many kinds, asked alone and together in many ways. The answers must be the same. */
 #ifndef DV_TESTS_VLM_TOGETHER_H
 #define DV_TESTS_VLM_TOGETHER_H
 

@@ -1,4 +1,4 @@
-/* clip_networks.h - the video autoencoders of the golden cases, and what they are to be taken for. */
+/* clip_networks.h - the video autoencoders of the golden cases, and the expected detection. */
 #ifndef DV_TESTS_CLIP_NETWORKS_H
 #define DV_TESTS_CLIP_NETWORKS_H
 

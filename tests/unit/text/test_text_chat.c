@@ -1,5 +1,5 @@
-/* test_text_chat.c - prompts: the exact texts of every family, follow-ups, videos, words that look like tokens, and the
- * ids of the tiny model's golden chats. */
+/* test_text_chat.c - prompts: the exact texts of every family, follow-ups, videos, words that resemble tokens, and
+ * the ids of the tiny model's golden chats. */
 #include "core/base/json.h"
 #include "core/text/chat.h"
 #include "core/text/detokenizer.h"
@@ -16,7 +16,7 @@ static void check_text(const dv_chat_text *text, const char *what, const char *w
            "%s: got %s, wanted %s", what, text->p, wanted);
 }
 
-/* First prompt; then what follows it when the answer "A" was generated (its end token not fed, and fed). */
+/* Checks the first prompt, then the text behind it after the answer "A" (with its end token fed, and not fed). */
 static void check_chat(dv_chat_kind kind, const char *system, const dv_chat_picture *p, int32_t n, const char *first,
                        const char *next) {
     const dv_chat_format *f = dv_chat_format_of(kind);
@@ -34,7 +34,7 @@ static void check_chat(dv_chat_kind kind, const char *system, const dv_chat_pict
     put_text(&all, "A");
     put_text(&all, next);
     put(&all, "", 1);
-    check_text(&text, "told again", (const char *)all.p); /* the same as going on */
+    check_text(&text, "told again", (const char *)all.p); /* the same as a continued chat */
     dv_chat_text_clear(&text);
     CHECK_OK(dv_chat_next(f, false, &text));
     CHECK_OK(dv_chat_question(f, NULL, 0, "Q2", &text));
@@ -96,7 +96,7 @@ static void test_families(void) {
                "<|assistant_end|><|user_start|>Q2<|user_end|><|assistant_start|>");
 }
 
-/* Families whose language models differ are told by their tokens. */
+/* Families with different language models are distinguished by their tokens. */
 static void test_kinds(void) {
 #define HEADER SPECIAL(256, "<|start_header_id|>")
 #define KEPT   SPECIAL(257, "<|reserved_special_token_69|>")
@@ -165,7 +165,7 @@ static void test_video(void) {
     dv_chat_text_clear(&text);
 }
 
-/* A question that looks like tokens stays a question, and the placeholders are counted. */
+/* A question that resembles tokens stays plain text, and the placeholders are counted. */
 static void test_encode(void) {
     static const text_fixture f = {.added = SPECIAL(256, "<image>") ", " SPECIAL(257, "<end_of_utterance>")};
     const dv_chat_format *smol = dv_chat_format_of(DV_CHAT_SMOLVLM);
@@ -198,7 +198,7 @@ static void test_encode(void) {
     dv_tokenizer_release(t);
 }
 
-/* GhostVis: vectors before everything, placeholders in the question besides. */
+/* GhostVis: vectors before everything, and placeholders in the question. */
 static void test_in_front(void) {
     static const text_fixture f = {.added = SPECIAL(256, "<|image|>") ", " SPECIAL(257, "<|bos|>")};
     const dv_chat_format *ghost = dv_chat_format_of(DV_CHAT_NANOCHAT);

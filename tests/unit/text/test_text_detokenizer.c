@@ -1,4 +1,5 @@
-/* test_text_detokenizer.c - generated ids to text: whole characters, stop texts across tokens, the same as decoding at once. */
+/* test_text_detokenizer.c - generated ids to text: whole characters, stop texts across tokens, the same text as
+ * from decoding all ids at once. */
 #include "core/text/detokenizer.h"
 #include "tests/lib/text_fixture.h"
 #include "tests/lib/hooks.h"
@@ -6,7 +7,8 @@
 static const text_fixture letters = {
     .vocabulary = "\"ab\": 256, \"cd\": 257", .merges = "\"a b\", \"c d\"", .added = SPECIAL(258, "<end>")};
 
-/* What every push gives, joined with '|'; '!' where the text stops. */
+/* The texts of all pushes, joined with '
+ * '; '!' marks the stop. */
 static void check_stream(const dv_tokenizer *t, const dv_detokenizer_options *o, const char *ids, size_t n,
                          const char *wanted) {
     dv_detokenizer *s = NULL;
@@ -14,7 +16,7 @@ static void check_stream(const dv_tokenizer *t, const dv_detokenizer_options *o,
     const char *text = NULL;
     uint64_t bytes = 0;
     CHECK_OK(dv_detokenizer_create(t, o, &s));
-    for (int round = 0; s != NULL && round < 2; round++) { /* twice: reset gives the same */
+    for (int round = 0; s != NULL && round < 2; round++) { /* twice: after a reset the result is the same */
         bool stop = false;
         b.n = 0;
         for (size_t i = 0; i < n; i++) {
@@ -67,7 +69,7 @@ static void test_stops(const dv_tokenizer *t) {
     check_stream(t, &o, IDS("xXc"), "x|||abc");
     check_stream(t, &o, IDS("xXZX"), "x||ab!!");
     const dv_detokenizer_options b = {.stop_texts = two, .n_stop_texts = 2};
-    check_stream(t, &b, IDS("xX"), "x|a!"); /* the one that is complete first */
+    check_stream(t, &b, IDS("xX"), "x|a!"); /* the stop text that is complete first */
     check_stream(t, &b, IDS("xa c"), "x||a |c|");
     const dv_detokenizer_options c = {.stop_texts = end, .n_stop_texts = 2};
     check_stream(t, &c, IDS("a\nUs\nUser:x"), "a||\n||Us|\n||||!!");
@@ -85,7 +87,7 @@ static void test_stops(const dv_tokenizer *t) {
     CHECK(s == NULL);
 }
 
-/* Any ids: the pieces are UTF-8 each, and together what decoding at once gives. */
+/* Any ids: each piece is UTF-8, and together they equal the text decoded at once. */
 static void test_thoughts(const dv_tokenizer *t) {
     static const char *const stop[] = {"stop"};
     const dv_detokenizer_options o = {.trim_start = true, .hide_thoughts = true, .stop_texts = stop, .n_stop_texts = 1};
@@ -101,7 +103,7 @@ static void test_thoughts(const dv_tokenizer *t) {
     check_stream(t, &shown, IDS("a</think>"), "a|<|/|t|h|i|n|k|>|");
 }
 
-/* Whether nothing but thoughts came. */
+/* Whether the output consists of thoughts only. */
 static bool only_thought(const dv_tokenizer *t, const dv_detokenizer_options *o, const char *ids, size_t n) {
     dv_detokenizer *s = NULL;
     const char *text = NULL;

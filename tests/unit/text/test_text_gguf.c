@@ -1,5 +1,5 @@
-/* test_text_gguf.c - GGUF files that do not name their pre-tokeniser: told by a vocabulary that is Llama 3's, refused with any
- * other. The vocabulary is made here: its marks, its numbers, its size. */
+/* test_text_gguf.c - GGUF files that do not name their pre-tokeniser. It is recognised by Llama 3's vocabulary; any
+ * other vocabulary is an error. The vocabulary is made here: its marks, its numbers, its size. */
 #include "tests/lib/text_fixture.h"
 
 enum { PLAIN = 128000, ALL = 128256 };
@@ -7,9 +7,9 @@ enum { PLAIN = 128000, ALL = 128256 };
 typedef struct made {
     const char *pre;      /* NULL: not named */
     int32_t eot;          /* id of <|eot_id|> */
-    const char *number;   /* a word besides */
-    bool short_of_number; /* 999 is not there */
-    bool no_types;        /* the marks are words like any other */
+    const char *number;   /* an additional word */
+    bool short_of_number; /* 999 is missing */
+    bool no_types;        /* the marks are ordinary words */
 } made;
 
 static void put_string(blob *b, const char *text) {
@@ -24,7 +24,7 @@ static void put_key(blob *b, const char *name, uint32_t type, uint64_t n) {
     put_le(b, n, 8);
 }
 
-/* Bytes are themselves, 256 to 1255 the numbers of three digits. */
+/* Ids 0 to 255 are the bytes, 256 to 1255 the numbers of three digits. */
 static void name_of(const made *m, int32_t id, char *out, size_t room) {
     static const char *const marks[] = {"<|begin_of_text|>",   "<|end_of_text|>",  "", "", "", "",
                                         "<|start_header_id|>", "<|end_header_id|>"};
@@ -104,7 +104,7 @@ static void test_told(void) {
     }
     dv_tokenizer_release(t);
     CHECK_OK(open_made(&named, &t));
-    if (t != NULL) { /* what the file says holds */
+    if (t != NULL) { /* a pre-tokeniser named by the file is used */
         CHECK(dv_tokenizer_note(t) == NULL);
         check_encode(t, "4567", 0, "52 53 54 55");
     }

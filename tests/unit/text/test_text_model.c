@@ -1,5 +1,5 @@
-/* test_text_model.c - SentencePiece's tokenizer.model, made here byte by byte: pieces, scores, bytes for what has no piece,
- * what a folder adds, and files that lie; and what a folder's chat template says. */
+/* test_text_model.c - SentencePiece's tokenizer.model, built here byte by byte: pieces, scores, bytes without a
+ * piece. Also a folder's additions, its chat template, and damaged files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,12 +127,12 @@ static void test_merging(void) {
     IDS(t, "ac", 0, 5, 10);      /* SP a */
     IDS(t, "  a", 0, 11, 5);     /* SP a before SP SP */
     IDS(t, "bcc", 0, 7, 4, 10);  /* bc before cc */
-    IDS(t, "ccc", 0, 7, 13, 10); /* the leftmost of equals */
+    IDS(t, "ccc", 0, 7, 13, 10); /* the leftmost of equal ones */
     IDS(t, "\xc3\xa9", 0, 7, 14);
     IDS(t, "z\xc3\xa8", 0, 7, PIECES + 'z', PIECES + 0xc3, PIECES + 0xa8);
     IDS(t, "a<s>b", 0, 5, 1, 7, 9);
     IDS(t, "<s>", DV_ENCODE_PLAIN, 7, PIECES + '<', PIECES + 's', PIECES + '>');
-    IDS(t, "b<im>b", 0, 7, 9, IM, 9); /* a piece of the user's splits without a space in front of what follows */
+    IDS(t, "b<im>b", 0, 7, 9, IM, 9); /* a user-defined piece splits the text, without a space in front of the rest */
     IDS(t, "a", DV_ENCODE_POST, 1, 5);
     check_ids(t, "", 0, NULL, 0);
     CHECK(dv_tokenizer_find(t, SP "a") == 5);
@@ -143,7 +143,7 @@ static void test_merging(void) {
     CHECKF(text != NULL && strcmp(text, "a  <im>\xc3\xa9") == 0, "\"%s\"", text);
     dv_free(text);
     dv_tokenizer_release(t);
-    t = opened(&usual); /* a place for pictures, which the file has no piece for */
+    t = opened(&usual); /* a placeholder for pictures, for which the file has no piece */
     CHECK(dv_tokenizer_add_placeholder(t, "<image>") == DAVY_OK && dv_tokenizer_add_placeholder(t, "<s>") == DAVY_OK);
     CHECK(dv_tokenizer_find(t, "<image>") == PIECES + 256 && dv_tokenizer_size(t) == PIECES + 257);
     CHECK(dv_tokenizer_is_special(t, PIECES + 256));
@@ -187,7 +187,7 @@ static void test_refused(void) {
     put_piece(&w, "\xff", 0, 1);
     refused(&w, DAVY_E_FORMAT, "UTF-8");
     make(&w, &usual);
-    put_bytes(&w, 1, "\x0a\x7f", 2); /* a piece whose text is longer than it */
+    put_bytes(&w, 1, "\x0a\x7f", 2); /* a piece shorter than its stated length */
     refused(&w, DAVY_E_FORMAT, "cut off");
     w.n = 0;
     put_settings(&w, &usual);
@@ -202,7 +202,7 @@ static void test_refused(void) {
     refused(&w, DAVY_E_FORMAT, "0 tokens");
 }
 
-/* Every beginning of a file, and every byte of one changed: an error or a tokenizer, never more than that. */
+/* Every truncation of a file, and every byte changed: an error or a tokenizer, without a fault. */
 static void test_lies(void) {
     static wire w;
     const settings usual = {.kind = 2};
@@ -216,7 +216,7 @@ static void test_lies(void) {
         dv_tokenizer_release(t);
     }
     CHECKF(opened_ones > 0 && opened_ones < 20, "%lld beginnings are whole",
-           (long long)opened_ones); /* after a piece */
+           (long long)opened_ones); /* truncated right behind a piece */
     for (size_t i = 0; i < whole; i++) {
         for (int k = 0; k < 3; k++) {
             const uint8_t was = w.p[i];
@@ -297,7 +297,7 @@ int main(void) {
     test_merging();
     test_refused();
     test_lies();
-    char folder[] = "davy-model-XXXXXX"; /* where the tests run: in the build */
+    char folder[] = "davy-model-XXXXXX"; /* in the tests' working directory, the build folder */
     if (CHECK(mkdtemp(folder) != NULL)) {
         test_folder(folder);
         test_template(folder);

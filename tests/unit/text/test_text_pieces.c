@@ -9,7 +9,7 @@ static void check_pieces(const dv_pretokenizer *stages, int32_t n_stages, const 
     const uint64_t bytes = strlen(text);
     for (uint64_t at = 0; at < bytes;) {
         const uint64_t end = n_stages > 1 ? dv_pretokenizer_next(stages[0], p, at, bytes) : bytes;
-        while (at < end) { /* the second stage sees no further than the first one's piece */
+        while (at < end) { /* the second stage reads no further than the first stage's piece */
             const uint64_t next = at + dv_pretokenizer_next(stages[n_stages - 1], p + at, 0, end - at);
             put_text(&b, b.n > 0 ? "|" : "");
             put(&b, p + at, next - at);
@@ -87,7 +87,7 @@ static void test_nfc(void) {
     check_nfc("\xcc\x81"
               "a",
               "\xcc\x81"
-              "a");                                                       /* a mark in front */
+              "a");                                                       /* a leading mark */
     check_nfc("\xef\xa4\x80", "\xe8\xb1\x88");                            /* compatibility ideograph */
     check_nfc("a\xcc\xa8\xcc\x84\xcc\x81x", "\xc4\x85\xcc\x84\xcc\x81x"); /* blocked */
     enum { MARKS = 200000 };

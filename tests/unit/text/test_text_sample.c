@@ -57,7 +57,7 @@ static void test_greedy(void) {
     o.repetition_penalty = 4;
     s = make(4, &o);
     CHECK_OK(dv_sampler_saw(s, saw, 1));
-    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 2); /* 3/4 once, though */
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 2); /* 3/4 if seen once */
     CHECK_OK(dv_sampler_saw(s, saw, 3));
     CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 0);
     dv_sampler_release(s);
@@ -65,7 +65,7 @@ static void test_greedy(void) {
     const float low[] = {-1, -1.5f, -9, -9};
     const int32_t zero = 0;
     CHECK_OK(dv_sampler_saw(s, &zero, 1));
-    CHECK(dv_sampler_draw(s, low, 0, &id) == DAVY_OK && id == 1); /* below 0 it multiplies: -4 */
+    CHECK(dv_sampler_draw(s, low, 0, &id) == DAVY_OK && id == 1); /* a negative logit is multiplied: -4 */
     dv_sampler_release(s);
     o = plain;
     o.temperature = 0;
@@ -97,7 +97,7 @@ static void test_sampling(void) {
     const double one[] = {0, 0, 0, 1, 0};
     check_draws(&o, logits, 5, NULL, 0, one);
     o.top_k = 3;
-    o.top_p = 0.7; /* of what top-k left: 0.665 for id 3 */
+    o.top_p = 0.7; /* after top-k: 0.665 for id 3 */
     check_draws(&o, logits, 5, NULL, 0, two);
     o.top_p = 1e-9;
     check_draws(&o, logits, 5, NULL, 0, one);
@@ -116,18 +116,18 @@ static void test_sampling(void) {
 static void test_min_p(void) {
     const float logits[] = {0, 1, 2, 3, -1000};
     dv_sample_options o = plain;
-    o.min_p = 0.3; /* exp(-1) = 0.37 of the likeliest stays, exp(-2) = 0.14 does not */
+    o.min_p = 0.3; /* relative to the most likely: exp(-1) = 0.37 stays, exp(-2) = 0.14 does not */
     const double two[] = {0, 0, exp(2), exp(3), 0};
     check_draws(&o, logits, 5, NULL, 0, two);
     o.top_k = 4;
     check_draws(&o, logits, 5, NULL, 0, two);
-    o.top_p = 0.64; /* that leaves one, which stays whatever min_p is */
+    o.top_p = 0.64; /* leaves one id, for any min_p */
     o.min_p = 1;
     const double one[] = {0, 0, 0, 1, 0};
     check_draws(&o, logits, 5, NULL, 0, one);
 }
 
-/* The likeliest id each time, seen at once. */
+/* The most likely id each time; it counts as seen at once. */
 static void check_chain(int64_t ngram, const int32_t *before, int64_t n_before, const int32_t *wanted, int64_t n) {
     const float logits[] = {5, 4, 3, 2};
     dv_sample_options o = plain;
@@ -144,7 +144,7 @@ static void check_chain(int64_t ngram, const int32_t *before, int64_t n_before, 
     dv_sampler_release(s);
 }
 
-/* As transformers' NoRepeatNGramLogitsProcessor has it. */
+/* As in transformers' NoRepeatNGramLogitsProcessor. */
 static void test_ngrams(void) {
     static const int32_t prompt[] = {0, 1, 0};
     static const int32_t one[] = {0, 1, 2, 3};
@@ -203,7 +203,7 @@ static void test_refused(void) {
     int32_t id = 0;
     CHECK(s == NULL);
     const dv_sample_options least = {
-        .temperature = 1, .top_p = 1, .repetition_penalty = (double)0.01f}; /* as a caller's float */
+        .temperature = 1, .top_p = 1, .repetition_penalty = (double)0.01f}; /* a float from a caller */
     dv_sampler_release(make(4, &least));
     s = make(4, &plain);
     CHECK_FAILS(dv_sampler_draw(s, broken, 0, &id), DAVY_E_INTERNAL, "NaN");
@@ -213,7 +213,8 @@ static void test_refused(void) {
     dv_sampler_release(s);
 }
 
-/* The logits not below a bound, ids rising, of which a sampler says the same as of all, or that they are too few. */
+/* A sampler that gets only the logits not below a bound (ids ascending) draws the same id as from all, or reports
+ * that they are too few. */
 static int64_t check_few(dv_sampler *s, const float *logits, int64_t n, float bound, uint64_t index) {
     int32_t ids[4096];
     float largest[4096];
@@ -257,7 +258,7 @@ static void test_few(void) {
         uint32_t x = 12345;
         for (int i = 0; i < N; i++) {
             x = x * 1664525u + 1013904223u;
-            logits[i] = k == 0 ? (float)(x >> 28) : (float)(x >> 8) / 1e6f - 8.0f; /* many equals, or none */
+            logits[i] = k == 0 ? (float)(x >> 28) : (float)(x >> 8) / 1e6f - 8.0f; /* many equal values, or none */
         }
         for (int i = 0; i < N / 4; i++) {
             saw[i] = i * 4;

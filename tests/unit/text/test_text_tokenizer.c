@@ -1,4 +1,4 @@
-/* test_text_tokenizer.c - vocabulary, merges, added tokens, decoding, and files that are wrong. */
+/* test_text_tokenizer.c - vocabulary, merges, added tokens, decoding, and wrong files. */
 #include "core/base/json.h"
 #include "tests/lib/text_fixture.h"
 #include "tests/lib/hooks.h"
@@ -22,12 +22,12 @@ static void test_merges(void) {
     check_encode(t, "abcab", 0, "258 256");
     dv_tokenizer_release(t);
     t = text_fixture_tokenizer(&whole);
-    check_encode(t, "abc", 0, "258"); /* no merge leads there */
+    check_encode(t, "abc", 0, "258"); /* no merges lead to it */
     check_encode(t, "abcb", 0, "256 99 98");
     dv_tokenizer_release(t);
 }
 
-/* A piece of many bytes takes another way; it must give the same. */
+/* A long piece uses another algorithm; the result must be the same. */
 static void test_long_pieces(void) {
     static const text_fixture f = {.vocabulary = "\"aa\": 256, \"aaa\": 257, \"aaaa\": 258, \"ab\": 259, \"aab\": 260",
                                    .merges = "\"a b\", \"a a\", \"aa aa\", \"a ab\", \"aa a\""};
@@ -163,7 +163,7 @@ static void test_decode(void) {
     dv_tokenizer_release(t);
 }
 
-/* ---- files that are wrong ---- */
+/* ---- wrong files ---- */
 
 static void refused(const text_fixture *f, davy_result code, const char *message) {
     dv_tokenizer *t = NULL;
@@ -239,7 +239,7 @@ static void test_refused(void) {
     dv_tokenizer_release(text_fixture_tokenizer(&allowed));
 }
 
-/* vocab and merges are read by a reader of their own. */
+/* A separate parser reads vocab and merges. */
 static void test_json_text(void) {
     static const text_fixture f = {
         .vocabulary = "\n\t\"\\u0061b\" :256 , \"\\ud83d\\ude00\": 257, \"\\u0120\\u0061\": 258, \"\\\"\\\\\": 259, "
@@ -278,7 +278,7 @@ static void test_json_text(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
         refused(&cases[i].f, DAVY_E_FORMAT, cases[i].message);
     }
-    blob b = text_fixture_json(&f); /* cut anywhere, it is an error */
+    blob b = text_fixture_json(&f); /* truncated anywhere, it is an error */
     for (size_t n = 0; n < b.n; n += n < 300 ? 1 : 7) {
         dv_tokenizer *none = NULL;
         char *copy = malloc(n + 1);
@@ -317,7 +317,7 @@ static void test_no_memory(void) {
 
 /* ---- SmolLM2's real tokenizer, from JSON and from GGUF ---- */
 
-enum { MARK = 0x02 }; /* stands for the NUL that one text begins with, which this library's JSON refuses */
+enum { MARK = 0x02 }; /* replaces the NUL at the start of one text, which this library's JSON parser rejects */
 
 static void check_reference(const dv_tokenizer *t, const dv_json *cases) {
     for (const dv_json *c = dv_json_first(cases); c != NULL; c = dv_json_next(c)) {
