@@ -35,7 +35,7 @@ typedef struct dv_body {
     int64_t unshuffle; /* pixels per side that are unshuffled into one before the first convolution */
     int64_t scale;     /* of the whole network: the tail's scale divided by unshuffle */
     int64_t multiple;  /* pictures are padded to a multiple of this, in pixels per side */
-    float range;       /* value of white inside the network; black is 0 */
+    float range;       /* pictures are scaled from [0, 1] to [0, range] before the mean is subtracted */
     bool plain;        /* no mean is subtracted */
     bool mirrored;     /* padded with mirror images that begin with the last pixel, not the one before it */
     uint8_t depth[DV_MAX_GROUPS], heads[DV_MAX_GROUPS]; /* blocks per group, heads per block */

@@ -115,7 +115,7 @@ static void test_every_tensor(const network *n, dv_tensors *t) {
         }
         memmove(ref, ref + 1, (size_t)(t->count - i - 1) * sizeof *ref);
         t->count--;
-        CHECKF(!both_build(n, t), "%s: nobody asks for '%s'", n->name, kept.name);
+        CHECKF(!both_build(n, t), "%s: no stage requires '%s'", n->name, kept.name);
         memmove(ref + 1, ref, (size_t)(t->count - i) * sizeof *ref);
         t->count++;
         *ref = kept;

@@ -30,15 +30,14 @@ static void check_int8(const network *n, const dvk_cuda_caps *caps, dvk_dtype co
                    "%s: %s for %lld to %lld channels", n->name, s->kernel.cuda->variant, (long long)a->x.c,
                    (long long)a->y.c);
         } else if (strcmp(dv_kernel_op(s->kernel), "conv2d") == 0) {
-            CHECKF(s->args.conv.compute != compute, "%s: %s is told to compute in eight bits", n->name,
-                   s->kernel.cuda->variant);
+            CHECKF(s->args.conv.compute != compute, "%s: %s computes in eight bits", n->name, s->kernel.cuda->variant);
         }
     }
     CHECKF(eight >= at_least, "%s: %d of %d convolutions in eight bits", n->name, (int)eight, (int)convs);
     for (int64_t i = 0; usual != NULL && i < usual->n_steps; i++) {
         CHECKF((usual->steps[i].kernel.cuda->computes & bit) == 0 ||
                    usual->steps[i].kernel.cuda->computes == DVK_COMPUTES_ANY,
-               "%s: eight bits that nobody asked for", n->name);
+               "%s: eight bits were not requested", n->name);
     }
     dv_plan_release(asked);
     dv_plan_release(usual);
