@@ -22,20 +22,18 @@ template <class T, int LAST> struct strip_worker {
     }
 
     /* Multiplies a row of input with COUNT rows of taps, and stores the previously completed row meanwhile. */
-    template <int FROM, int COUNT> __device__ __forceinline__ void take() {
+    template <int FROM, int COUNT> __device__ __forceinline__ void take(const strip &s, int row) {
         const int full = LAST == 4 ? p.chunks : p.chunks - 1;
 #pragma unroll 1
         for (int chunk = 0; chunk < full; chunk++) {
-            in.arrived();
-            in.template start<4, FROM, COUNT>(chunk, sum);
+            in.template start<4, FROM, COUNT, false>(s, row, chunk, sum);
             if (LAST == 4 && chunk + 1 == full) {
                 store();
             }
             in.wait();
         }
         if (LAST != 4) {
-            in.arrived();
-            in.template start<LAST, FROM, COUNT>(full, sum);
+            in.template start<LAST, FROM, COUNT, false>(s, row, full, sum);
             store();
             in.wait();
         }
@@ -65,19 +63,19 @@ template <class T, int LAST> struct strip_worker {
             sum[i] = 0;
         }
         wgmma_pin(sum);
-        take<2, 1>();
+        take<2, 1>(s, 0);
         done.y = -1;
-        take<1, 2>();
+        take<1, 2>(s, 1);
 #pragma unroll 1
         for (int row = 2; row < s.rows; row++) {
-            take<0, 3>();
+            take<0, 3>(s, row);
             move_up(s, row - 2);
         }
         if (s.rows > 1) {
-            take<0, 2>();
+            take<0, 2>(s, s.rows);
             move_up(s, s.rows - 2);
         }
-        take<0, 1>();
+        take<0, 1>(s, s.rows + 1);
         move_up(s, s.rows - 1);
     }
 };

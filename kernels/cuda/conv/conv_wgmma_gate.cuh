@@ -96,8 +96,7 @@ template <class T> struct gated_multiplier {
 #pragma unroll 1
             for (int row = 0; row < s.rows + 2; row++) {
                 done.start();
-                in.arrived();
-                in.template start<4>(0, sum);
+                in.template start<4, 0, 3, false>(s, row, 0, sum);
                 done.template finish<1>();
                 in.use();
                 wgmma_wait<0>();

@@ -160,25 +160,17 @@ template <class T, int OUTPUTS> struct consumer {
         named_barrier(1 + group, 128);
     }
 
-    /* Waits until a slot has been loaded and its prologue applied. */
-    __device__ __forceinline__ void ready(const strip &s, int row, int chunk) const {
-        if (p.pro) {
-            prepare(s, row, chunk);
-        } else {
-            arrived();
-        }
-    }
-
-    __device__ __forceinline__ void arrived() const {
-        barrier_wait(at.full(group, x.slot), x.parity);
-    }
-
     /* The products of a slot, 16 * K16 channels, with COUNT of the three rows of taps from FROM on; they are added to
      * the first sums. */
-    template <int K16, int FROM = 0, int COUNT = 3>
-    __device__ __forceinline__ void start(int chunk, float (&sum)[OUTPUTS * 3 / 2]) const {
+    template <int K16, int FROM = 0, int COUNT = 3, bool PRO = true>
+    __device__ __forceinline__ void start(const strip &s, int row, int chunk, float (&sum)[OUTPUTS * 3 / 2]) {
         const uint64_t a = wgmma_operand(at.slot(p, group, x.slot), 1024);
         const uint64_t b = wgmma_operand(at.w + chunk * OUTPUTS * 9 * 128, 1024) + FROM * OUTPUTS * 8;
+        if (PRO && p.pro) {
+            prepare(s, row, chunk);
+        } else {
+            barrier_wait(at.full(group, x.slot), x.parity);
+        }
         wgmma_fence();
         float(&part)[COUNT * OUTPUTS / 2] = *(float(*)[COUNT * OUTPUTS / 2]) sum;
 #pragma unroll

@@ -25,78 +25,65 @@ CONV_DEVICE auto way_out(const dvk_conv_rows &p, const layout &at, int group) {
     }
 }
 
-/* One loop over all rows of all strips of a warpgroup. Its last pass only stores the previous row, because the store
- * code is large and must be inlined once. That pass multiplies a used slot and drops the result: a branch around the
- * products would serialise them. */
 template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multiplier {
-    static __device__ __forceinline__ void clear(float *sum, int count) {
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            sum[i] = 0;
-        }
-    }
-
     static __device__ __forceinline__ void run(const dvk_conv_rows &p, const layout &at, int group) {
         const auto out = way_out<T, OUTPUTS, SHUFFLE>(p, at, group);
         typename decltype(way_out<T, OUTPUTS, SHUFFLE>(p, at, group))::residual residual = {};
         consumer<T, OUTPUTS> in = {p, at, group, {}, -1};
+        const int full = LAST == 4 ? p.chunks : p.chunks - 1;
         finished<OUTPUTS> done;
         done.y = -1;
         wait_for_launch_before();
         barrier_wait(at.weights(), 0);
-        int job = blockIdx.x * GROUPS + group, row = 0;
-        strip s = strip_of(p, job);
-        float sum[OUTPUTS * 3 / 2];
-        clear(sum, OUTPUTS * 3 / 2);
-        wgmma_pin(sum);
-#pragma unroll 1
-        for (bool more = job < p.jobs;; more = job < p.jobs) {
-            if (done.y >= 0) {
-                out.bring_first(done.n, done.y, done.x, residual);
-            }
-            int chunk = more ? 0 : p.chunks - 1;
-#pragma unroll 1
-            for (;; chunk++) {
-                if (more) {
-                    in.ready(s, row, chunk);
-                }
-                if (chunk == p.chunks - 1) {
-                    break;
-                }
-                in.template start<4>(chunk, sum);
-                in.wait();
-            }
-            in.template start<LAST>(chunk, sum);
-            if (done.y >= 0) {
-                out.store(done.n, done.y, done.x, done.sum, residual); /* overlaps the products of the next row */
-            }
-            if (!more) {
-                break;
-            }
-            in.wait();
-            wgmma_wait<0>();
-            wgmma_pin(sum);
-            in.free_used();
+        for (int job = blockIdx.x * GROUPS + group; job < p.jobs; job += gridDim.x * GROUPS) {
+            const strip s = strip_of(p, job);
+            float sum[OUTPUTS * 3 / 2];
 #pragma unroll
-            for (int i = 0; i < OUTPUTS / 2; i++) {
-                done.sum[i] = sum[i];
-                sum[i] = sum[OUTPUTS / 2 + i];
-                sum[OUTPUTS / 2 + i] = sum[OUTPUTS + i];
-                sum[OUTPUTS + i] = 0;
-            }
-            done.n = s.n;
-            done.y = row >= 2 ? s.y0 + row - 2 : -1;
-            done.x = s.x0;
-            if (++row == s.rows + 2) {
-                row = 0;
-                job += gridDim.x * GROUPS;
-                s = strip_of(p, job);
-                clear(sum, OUTPUTS);
+            for (int i = 0; i < OUTPUTS * 3 / 2; i++) {
+                sum[i] = 0;
             }
             wgmma_pin(sum);
+#pragma unroll 1
+            for (int row = 0; row < s.rows + 2; row++) {
+                if (done.y >= 0) {
+                    out.bring_first(done.n, done.y, done.x, residual);
+                }
+#pragma unroll 1
+                for (int chunk = 0; chunk < full; chunk++) {
+                    in.template start<4>(s, row, chunk, sum);
+                    if (LAST == 4 && chunk + 1 == full && done.y >= 0) {
+                        out.store(done.n, done.y, done.x, done.sum,
+                                  residual); /* overlaps the products of the next row */
+                    }
+                    in.wait();
+                }
+                if (LAST != 4) {
+                    in.template start<LAST>(s, row, full, sum);
+                    if (done.y >= 0) {
+                        out.store(done.n, done.y, done.x, done.sum, residual);
+                    }
+                    in.wait();
+                }
+                wgmma_wait<0>();
+                wgmma_pin(sum);
+                in.free_used();
+#pragma unroll
+                for (int i = 0; i < OUTPUTS / 2; i++) {
+                    done.sum[i] = sum[i];
+                    sum[i] = sum[OUTPUTS / 2 + i];
+                    sum[OUTPUTS / 2 + i] = sum[OUTPUTS + i];
+                    sum[OUTPUTS + i] = 0;
+                }
+                wgmma_pin(sum);
+                done.n = s.n;
+                done.y = row >= 2 ? s.y0 + row - 2 : -1;
+                done.x = s.x0;
+            }
         }
-        wgmma_wait<0>();
-        wgmma_pin(sum);
+        if (done.y >= 0) {
+            out.bring_first(done.n, done.y, done.x, residual);
+            out.store(done.n, done.y, done.x, done.sum, residual);
+        }
         if (SHUFFLE == 0 && (threadIdx.x & 31) == 0) {
             copy_out_done();
         }
