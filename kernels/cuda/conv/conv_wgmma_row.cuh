@@ -259,7 +259,7 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* 1 for kinds and numbers of residuals without specialised code. */
+    /* True for kinds and numbers of residuals without specialised code. */
     __device__ __forceinline__ bool is_seldom() const {
         const int res = p.epi.n_res;
         return p.epilogue == DVK_WGMMA_SLOPE        ? res > 1
